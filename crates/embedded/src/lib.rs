@@ -62,6 +62,7 @@ mod log;
 mod options;
 pub mod outcome;
 pub mod plant;
+mod reader_pool;
 mod recovery;
 mod repair;
 mod store;

@@ -4,6 +4,7 @@ use crate::engine::READ_BYTES_MAX;
 use crate::events::{EventRange, EventStart};
 use crate::index::table::PartsAt;
 use crate::log::reader::ItemReader;
+use crate::log::record::{Parts, parts_of};
 use crate::log::segment::Segment;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -24,11 +25,26 @@ pub struct Unread {
     pub queue: Option<QueueName>,
 }
 
+impl Unread {
+    /// The bytes of the records with these parts.
+    pub fn bytes(&self, needed: Parts) -> u64 {
+        let places = self.places.iter().filter(|at| at.parts & needed != 0);
+        places.map(|at| u64::from(at.place.length)).sum()
+    }
+}
+
 /// Items to read. **Invariant:** it holds the segments of its items, so that the store does not overwrite them.
 #[derive(Debug, Default)]
 pub struct UnreadItems {
     pub items: Vec<Unread>,
     pub segments: SmallVec<[Arc<Segment>; 4]>,
+}
+
+impl UnreadItems {
+    /// The bytes of the records to read.
+    pub fn bytes(&self, fields: FieldSet) -> u64 {
+        self.items.iter().map(|item| item.bytes(parts_of(fields))).sum()
+    }
 }
 
 /// The outcome of one operation.
@@ -118,6 +134,14 @@ pub struct Status {
 }
 
 impl Outcome {
+    /// The bytes of the records to read.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Outcome::Decided(_) => 0,
+            Outcome::Received { deliveries, items } => items.bytes(deliveries.fields),
+        }
+    }
+
     /// Reads the delivered items. An item with a damaged record is left out and reported to `damage`; its lease lapses.
     /// All other items are delivered.
     pub fn finish(self, reader: &ItemReader, damage: &mut dyn FnMut(StoreError)) -> Answered {
@@ -140,38 +164,58 @@ impl Outcome {
 }
 
 impl Found {
+    /// The bytes of the records to read.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Found::Items { items, fields, .. } | Found::Page { items, fields, .. } => items.bytes(*fields),
+            _ => 0,
+        }
+    }
+
     /// The items of a get.
     pub fn into_items(self, reader: &ItemReader) -> Result<Vec<Option<StoredItem>>, StoreError> {
+        let too_large = |bytes: u64| {
+            let (given, max) = (usize::try_from(bytes).unwrap_or(usize::MAX), READ_BYTES_MAX as usize);
+            StoreError::BatchTooLarge { what: "bytes", given, max }
+        };
         let (items, found, fields) = match self {
             Found::Items { items, found, fields } => (items, found, fields),
-            Found::TooLarge { bytes } => {
-                let (given, max) = (usize::try_from(bytes).unwrap_or(usize::MAX), READ_BYTES_MAX as usize);
-                return Err(StoreError::BatchTooLarge { what: "bytes", given, max });
-            }
+            Found::TooLarge { bytes } => return Err(too_large(bytes)),
             _ => return Err(StoreError::Closed),
         };
-        let stored = read_stored(reader, items, fields)?;
+        let asked = items.items.len();
+        let (stored, bytes) = read_stored(reader, items, fields)?;
+        if stored.len() < asked {
+            return Err(too_large(bytes));
+        }
         Ok(found.into_iter().map(|nth| stored.get(nth?).cloned()).collect())
     }
 
     /// A page of items. Checks the parts of the filter that the index does not know.
     pub fn into_page(self, reader: &ItemReader) -> Result<Page, StoreError> {
-        let Found::Page { items, next, filter, now, fields } = self else {
+        let Found::Page { items, mut next, filter, now, fields } = self else {
             return Err(StoreError::Closed);
         };
-        let mut items = read_stored(reader, items, fields)?;
+        let sequences: Vec<u64> = items.items.iter().map(|item| item.sequence).collect();
+        let (mut items, _) = read_stored(reader, items, fields)?;
+        if let (Some(&last), true) =
+            (sequences.get(items.len().saturating_sub(1)), items.len() < sequences.len())
+        {
+            next = Some(Cursor(last));
+        }
         items.retain(|stored| filter.matches(stored, now));
         Ok(Page { items, next })
     }
 }
 
+/// The first of these items, and the bytes read: at most about [`READ_BYTES_MAX`], besides one item.
 fn read_stored(
     reader: &ItemReader,
     mut unread: UnreadItems,
     fields: FieldSet,
-) -> Result<Vec<StoredItem>, StoreError> {
-    let items = reader.read(&unread, fields)?;
+) -> Result<(Vec<StoredItem>, u64), StoreError> {
+    let (items, bytes) = reader.read_up_to(READ_BYTES_MAX, &unread, fields)?;
     let names = unread.items.iter_mut().map(|unread| unread.queue.take());
     let with_names = names.zip(items).filter_map(|(queue, item)| Some(StoredItem { queue: queue?, item }));
-    Ok(with_names.collect())
+    Ok((with_names.collect(), bytes))
 }

@@ -8,17 +8,16 @@ use crate::log::disk::{Disk, RealDisk};
 use crate::log::meta::Meta;
 use crate::log::reader::ItemReader;
 use crate::options::Options;
-use crate::outcome::{CallOutcome, Found, Query, Status};
+use crate::outcome::{CallOutcome, Found, Outcome, Query, Status};
+use crate::reader_pool::ReaderPool;
 use crate::writer::{self, Request, Shared, Writer};
 use crossbeam_channel::{Sender, TrySendError};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use std::any::Any;
-use std::future::poll_fn;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::thread::JoinHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
@@ -36,7 +35,8 @@ pub struct Embedded {
     requests: Sender<Request>,
     shared: Arc<Shared>,
     reader: ItemReader,
-    event_reader: EventReader,
+    readers: ReaderPool,
+    event_reader: Arc<EventReader>,
     waiting_max: usize,
     waiting_bytes_max: usize,
     threads: Vec<JoinHandle<()>>,
@@ -82,7 +82,8 @@ impl Embedded {
         let engine = Engine::open(disk.clone(), options, &*clock)?;
         let salt = engine.salt;
         let meta = Meta { salt, segment_bytes: engine.segment_bytes };
-        let event_reader = EventReader::new(salt, engine.index.queue_names.clone());
+        let event_reader = Arc::new(EventReader::new(salt, engine.index.queue_names.clone()));
+        let readers = ReaderPool::start(&*disk, waiting_max)?;
         let shared = Arc::new(Shared::default());
         let (requests, incoming) = crossbeam_channel::bounded(waiting_max);
         let (written, to_sync) = crossbeam_channel::bounded(64);
@@ -113,6 +114,7 @@ impl Embedded {
             requests,
             shared,
             reader,
+            readers,
             event_reader,
             waiting_max,
             waiting_bytes_max,
@@ -174,26 +176,10 @@ impl Embedded {
         })
     }
 
-    /// Reads a page of events. It may start far into a segment: the reader walks there in small steps and yields between
-    /// them, so that other tasks can run.
-    async fn read_events(&self, range: &EventRange, limit: usize) -> Result<EventPage> {
-        while !self.event_reader.approach(range)? {
-            yield_now().await;
-        }
-        self.event_reader.read(range, limit)
+    async fn read_events(&self, range: EventRange, limit: usize) -> Result<EventPage> {
+        let reader = self.event_reader.clone();
+        self.readers.read(range.bytes(), move || reader.read(&range, limit)).await?
     }
-}
-
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 impl Drop for Embedded {
@@ -224,9 +210,13 @@ impl Store for Embedded {
         async move {
             sent?;
             let CallOutcome { outcomes, effects } = answer.await.unwrap_or(Err(StoreError::Closed))?;
-            let mut damage = |fault: StoreError| self.shared.note_damage(fault.to_string());
-            let answers = outcomes.into_iter().map(|outcome| outcome.finish(&self.reader, &mut damage));
-            Ok(Updated { answers: answers.collect(), effects })
+            let bytes = outcomes.iter().map(Outcome::bytes).sum();
+            let (reader, shared) = (self.reader, self.shared.clone());
+            let finish = move || {
+                let mut damage = |fault: StoreError| shared.note_damage(fault.to_string());
+                outcomes.into_iter().map(|outcome| outcome.finish(&reader, &mut damage)).collect()
+            };
+            Ok(Updated { answers: self.readers.read(bytes, finish).await?, effects })
         }
         .boxed()
     }
@@ -256,7 +246,9 @@ impl Store for Embedded {
             StoreError::check_size("ids", ids.len(), limits::BATCH_MAX)?;
             match self.ask(Query::Get { ids, fields }).await? {
                 found @ (Found::Items { .. } | Found::TooLarge { .. }) => {
-                    self.noted(found.into_items(&self.reader))
+                    let reader = self.reader;
+                    let read = self.readers.read(found.bytes(), move || found.into_items(&reader));
+                    self.noted(read.await.flatten())
                 }
                 _ => Err(StoreError::Closed),
             }
@@ -275,7 +267,11 @@ impl Store for Embedded {
             filter.check()?;
             let fields = if filter.is_of_heads() { fields } else { fields.with_bodies() };
             match self.ask(Query::List { filter: Box::new(filter), after, limit, fields }).await? {
-                found @ Found::Page { .. } => self.noted(found.into_page(&self.reader)),
+                found @ Found::Page { .. } => {
+                    let reader = self.reader;
+                    let read = self.readers.read(found.bytes(), move || found.into_page(&reader));
+                    self.noted(read.await.flatten())
+                }
                 _ => Err(StoreError::Closed),
             }
         }
@@ -319,7 +315,7 @@ impl Store for Embedded {
             };
             match self.ask(Query::Events(start)).await? {
                 Found::Events(Some(range)) => {
-                    let page = self.read_events(&range, limit.clamp(1, limits::EVENTS_PAGE_MAX)).await;
+                    let page = self.read_events(range, limit.clamp(1, limits::EVENTS_PAGE_MAX)).await;
                     page.map(Events::Page).inspect_err(|fault| self.shared.note_damage(fault.to_string()))
                 }
                 Found::Events(None) => Ok(Events::Gone),

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use towline_conformance::ReferenceStore;
 use towline_domain::kv::KvCommand;
-use towline_domain::{FieldSet, Item, ItemId, Order, Policy, ScoreWeights, Timestamp, limits};
+use towline_domain::{FieldSet, Item, ItemId, Json, Order, Policy, ScoreWeights, Timestamp, limits};
 use towline_embedded::{Embedded, Options};
-use towline_store::{Filter, Operation, Store, StoreError};
+use towline_store::{Filter, Operation, ReceiveCall, Store, StoreError};
 
 const LARGE: usize = 4 << 20;
 /// More items of this size than fit into one answer.
@@ -71,6 +71,87 @@ fn a_get_of_more_bytes_than_fit_into_one_answer_is_refused() {
     assert!(matches!(refused, Err(StoreError::BatchTooLarge { what: "bytes", .. })), "{refused:?}");
     let got = block_on(store.get(ids[..10].to_vec(), FieldSet::ALL)).unwrap();
     assert_eq!(bytes_of(got.iter().flatten().map(|stored| &stored.item)), 10 * LARGE);
+}
+
+/// Opens a store on a disk that counts the bytes read, with items that have a body and a large payload.
+fn counted_items(path: &Path, count: usize, params: usize) -> (Embedded, Arc<Faults>, Vec<ItemId>) {
+    let faults = Arc::new(Faults::default());
+    let store = open_faulty(path, 32 << 20, &faults).unwrap();
+    run(&store, create("jobs")).unwrap();
+    let submission = || {
+        let Operation::Submit { queue, mut submission } =
+            submit_to("jobs", payload(Bytes::from(vec![7; 60 << 10])))
+        else {
+            panic!()
+        };
+        let value = Json::parse(&format!("\"{}\"", "x".repeat(params))).unwrap();
+        submission.body.params = [("text".to_owned(), value)].into();
+        Operation::Submit { queue, submission }
+    };
+    let mut ids = Vec::new();
+    for part in (0..count).collect::<Vec<_>>().chunks(100) {
+        let batch = part.iter().map(|_| submission()).collect();
+        ids.extend(block_on(store.update(batch)).unwrap().answers.into_iter().map(submitted));
+    }
+    (store, faults, ids)
+}
+
+#[test]
+fn summaries_do_not_read_payloads() {
+    const COUNT: usize = 500;
+    let directory = tempfile::tempdir().unwrap();
+    let (store, faults, ids) = counted_items(directory.path(), COUNT, 10);
+    let summary = |item: &Item| item.fields.bytes() == 0 && item.body.params.len() == 1;
+    let read = |what: &str, items: Vec<Item>, before: u64| {
+        assert!(items.len() == COUNT && items.iter().all(summary), "{what}: {} items", items.len());
+        let bytes = faults.bytes_read() - before;
+        assert!(bytes <= COUNT as u64 * 4096, "{what} read {bytes} bytes");
+    };
+    let before = faults.bytes_read();
+    let page = block_on(store.list(Filter::default(), None, COUNT, FieldSet::NONE)).unwrap();
+    read("a page", page.items.into_iter().map(|stored| stored.item).collect(), before);
+    let before = faults.bytes_read();
+    let got = block_on(store.get(ids, FieldSet::NONE)).unwrap();
+    read("a get", got.into_iter().flatten().map(|stored| stored.item).collect(), before);
+    let before = faults.bytes_read();
+    let Operation::Receive(call) = receive_from("jobs", COUNT as u32, 1) else { panic!() };
+    let receive = Operation::Receive(Box::new(ReceiveCall { fields: FieldSet::NONE, ..*call }));
+    read("a receive", received(run(&store, receive)), before);
+    let before = faults.bytes_read();
+    let tag_prefixes = vec![("path".to_owned(), "/a".to_owned())];
+    let filter = Filter { tag_prefixes, ..Filter::default() };
+    assert_eq!(block_on(store.count(filter, None)).unwrap().count, 0);
+    let bytes = faults.bytes_read() - before;
+    assert!(bytes <= COUNT as u64 * 4096, "a count read {bytes} bytes");
+}
+
+#[test]
+fn large_summaries_end_a_page_and_a_get_at_the_byte_limit() {
+    const COUNT: usize = 150;
+    let directory = tempfile::tempdir().unwrap();
+    let (store, faults, ids) = counted_items(directory.path(), COUNT, 1 << 19);
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let before = faults.bytes_read();
+        let page = block_on(store.list(Filter::default(), after, COUNT, FieldSet::NONE)).unwrap();
+        let bytes = faults.bytes_read() - before;
+        assert!(!page.items.is_empty() && bytes < 80 << 20, "{} items, {bytes} bytes", page.items.len());
+        seen.extend(page.items.iter().map(|stored| stored.item.head.id));
+        match page.next {
+            None => break,
+            next => after = next,
+        }
+    }
+    assert_eq!(seen, ids);
+    let refused = block_on(store.get(ids, FieldSet::NONE)).map(|found| found.len());
+    assert!(matches!(refused, Err(StoreError::BatchTooLarge { what: "bytes", .. })), "{refused:?}");
+    let Operation::Receive(call) = receive_from("jobs", COUNT as u32, 1) else { panic!() };
+    let receive = Operation::Receive(Box::new(ReceiveCall { fields: FieldSet::NONE, ..*call }));
+    let before = faults.bytes_read();
+    let items = received(run(&store, receive));
+    let bytes = faults.bytes_read() - before;
+    assert!(!items.is_empty() && bytes < 80 << 20, "{} items, {bytes} bytes", items.len());
 }
 
 #[test]

@@ -148,7 +148,7 @@ impl Workspace for Engine {
     }
 
     fn read_bytes(&self, sequence: u64, fields: FieldSet) -> u64 {
-        if fields.has_any() { self.index.bytes_of(sequence) } else { 0 }
+        self.index.bytes_of(sequence, record::parts_of(fields))
     }
 
     fn read_budget(&mut self) -> &mut u64 {

@@ -1,6 +1,7 @@
 //! Queries: answered from the index. A page is limited by the items examined, not only by the items found.
 
 use crate::engine::{Engine, READ_BYTES_MAX};
+use crate::log::record::parts_of;
 use crate::outcome::{Found, Query};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -86,7 +87,8 @@ impl Engine {
         }
     }
 
+    /// Without payload fields, only the item reader knows how much it reads: it stops at the limit.
     fn bytes_to_read(&self, sequence: u64, fields: FieldSet) -> u64 {
-        if fields.has_any() { self.index.bytes_of(sequence) } else { 0 }
+        if fields.has_any() { self.index.bytes_of(sequence, parts_of(fields)) } else { 0 }
     }
 }

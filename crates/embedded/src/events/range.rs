@@ -43,6 +43,14 @@ pub(super) struct FrameRange {
     pub(super) end: u64,
 }
 
+impl EventRange {
+    /// About how many bytes a reader reads to get to the page, at most. 0: there are no later events.
+    pub(crate) fn bytes(&self) -> u64 {
+        let is_over = self.after.1 == ALL_RECORDS && self.after.0 >= self.through;
+        if is_over { 0 } else { self.segments.iter().map(|range| range.end).sum() }
+    }
+}
+
 impl FrameRange {
     fn of(in_use: &SegmentInUse) -> FrameRange {
         FrameRange {

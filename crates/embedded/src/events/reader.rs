@@ -41,27 +41,6 @@ impl EventReader {
         EventReader { store: EventId::store_of(salt), salt, names, positions: Mutex::default() }
     }
 
-    /// Walks towards the start of a page, for about [`PAGE_BYTES`]. Returns whether it has arrived.
-    pub(crate) fn approach(&self, events: &EventRange) -> Result<bool, StoreError> {
-        let (frame, nth) = events.after;
-        let first = if nth == ALL_RECORDS { frame + 1 } else { frame };
-        let Some(range) = events.segments.first() else { return Ok(true) };
-        let mut at = self.position(range, first);
-        let start = at.offset;
-        let mut window = Window::new(range);
-        while at.frame < first && at.offset < range.end {
-            if at.offset - start >= PAGE_BYTES {
-                self.with_positions(|positions| positions.end(at));
-                return Ok(false);
-            }
-            let length = frame::padded(window.header(at)?.length as usize) as u64;
-            at = FramePosition { frame: at.frame + 1, offset: at.offset + length, ..at };
-            self.with_positions(|positions| positions.pass(at));
-        }
-        self.with_positions(|positions| positions.end(at));
-        Ok(true)
-    }
-
     pub(crate) fn read(&self, events: &EventRange, limit: usize) -> Result<EventPage, StoreError> {
         let (mut frame, mut nth) = events.after;
         let mut page = PageBuilder { events: Vec::new(), limit, bytes: 0 };
@@ -91,6 +70,7 @@ impl EventReader {
                     continue;
                 }
                 at = FramePosition { frame: at.frame + 1, offset: at.offset + length, ..at };
+                self.with_positions(|positions| positions.pass(at));
             }
             self.with_positions(|positions| {
                 positions.pass(at);

@@ -28,16 +28,17 @@ impl Index {
         Some(places)
     }
 
-    /// The total length of the records of an item.
-    pub fn bytes_of(&self, sequence: u64) -> u64 {
-        let (Some(slot), extra) = (self.table.slot(sequence), self.table.extra(sequence)) else {
-            return 0;
+    /// The total length of the records of an item with these parts.
+    pub fn bytes_of(&self, sequence: u64, parts: Parts) -> u64 {
+        let Some(slot) = self.table.slot(sequence) else { return 0 };
+        let length = |has: Parts, place: RecordPlace| match has & parts {
+            0 => 0,
+            _ => u64::from(place.length),
         };
-        let Some(extra) = extra else { return u64::from(slot.place.length) };
-        let base = if extra.base_parts == 0 { 0 } else { u64::from(slot.place.length) };
-        let records =
-            extra.other_places.iter().map(|at| at.place).chain(extra.errors.iter().map(|error| error.1));
-        base + records.map(|place| u64::from(place.length)).sum::<u64>()
+        let Some(extra) = self.table.extra(sequence) else { return length(slot.plain_parts(), slot.place) };
+        let others = extra.other_places.iter().map(|at| length(at.parts, at.place));
+        let errors = extra.errors.iter().map(|error| length(ERROR, error.1));
+        length(extra.base_parts, slot.place) + others.chain(errors).sum::<u64>()
     }
 
     /// Which parts of the record at `place` are current parts of the item.

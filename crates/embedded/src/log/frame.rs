@@ -12,7 +12,7 @@
 //! 56 next_queue   u32
 //! 60 check        u32   CRC32C of the store's salt, the header before this field, and the header of each record
 //! ```
-//! A record's header contains the check of the record's content. A frame is intact if its own check and the checks of all its
+//! A record's header contains the check of the record's content, which the check of its payload continues. A frame is intact if its own check and the checks of all its
 //! records match; no byte is summed twice. Integers are little-endian. Frames start at multiples of 8.
 
 use crate::log::record::{self, Record};

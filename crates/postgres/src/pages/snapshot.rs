@@ -4,7 +4,7 @@ use crate::encoding::sql::queue_id;
 use crate::error::damaged;
 use crate::pages::codec;
 use tokio_postgres::Row;
-use towline_domain::{CountKind, Head, Order, OrderKey, Timestamp};
+use towline_domain::{CountKind, Field, FieldSet, Head, Order, OrderKey, Timestamp};
 use towline_store::StoreError;
 
 /// Parts of a payload: the body, then the four fields.
@@ -32,9 +32,13 @@ pub(crate) struct PayloadRef {
 }
 
 impl PayloadRef {
-    /// Upper bound of the payload in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.edited.unwrap_or_else(|| self.at.bytes())
+    /// Upper bound of the body and of these fields in bytes.
+    pub(crate) fn bytes(&self, fields: FieldSet) -> u64 {
+        match self.edited {
+            _ if fields == FieldSet::HEADS => 0,
+            Some(bytes) => bytes,
+            None => self.at.bytes_of(fields),
+        }
     }
 }
 
@@ -56,8 +60,14 @@ impl PayloadLocation {
         (0..PARTS).filter(|part| self.has & 1 << part != 0).map(|part| (part, self.lengths[part]))
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.parts().map(|(_, length)| u64::from(length)).sum()
+    fn bytes(&self) -> u64 {
+        self.bytes_of(FieldSet::ALL)
+    }
+
+    /// The bytes of the body and of these fields.
+    pub(crate) fn bytes_of(&self, fields: FieldSet) -> u64 {
+        let wanted = |part: usize| part == 0 || fields.contains(Field::ALL[part - 1]);
+        self.parts().filter(|(part, _)| wanted(*part)).map(|(_, length)| u64::from(length)).sum()
     }
 
     /// The location directly behind this one, in the same row.

@@ -1,9 +1,9 @@
 //! Lists of items in order of submission, page by page.
 
 use crate::error::Failure;
-use crate::pages::snapshot::{ItemSnapshot, read_page};
+use crate::pages::snapshot::read_page;
 use crate::read::filter_plan::FilterPlan;
-use crate::read::{Reader, complete, retry_if_truncated, snapshot};
+use crate::read::{Reader, complete, item_bytes, retry_if_truncated, snapshot};
 use crate::statements::query;
 use towline_domain::select::READ_BYTES_MAX;
 use towline_domain::{FieldSet, limits};
@@ -68,12 +68,12 @@ impl Reader {
                 _ => (seen >= WINDOW).then_some(Cursor(after.cast_unsigned())),
             };
         }
-        let cut = within_bytes(&found, fields);
+        let fields = if filter.error.is_some() { fields.with_bodies() } else { fields };
+        let cut = within_bytes(&item_bytes(&snapshot, &found, fields).await?);
         if cut < found.len() {
             found.truncate(cut);
             next = found.last().map(|last| Cursor(last.seq));
         }
-        let fields = if filter.error.is_some() { fields.with_bodies() } else { fields };
         let mut items = complete(&snapshot, found, fields).await?;
         if let Some(text) = &filter.error {
             items.retain(|stored| text.is_in(&stored.item.errors));
@@ -82,14 +82,11 @@ impl Reader {
     }
 }
 
-/// How many of the items fit into one answer, at least one.
-fn within_bytes(items: &[ItemSnapshot], fields: FieldSet) -> usize {
-    if !fields.has_any() {
-        return items.len();
-    }
+/// How many items of these sizes fit into one answer, at least one.
+fn within_bytes(items: &[u64]) -> usize {
     let mut bytes = 0_u64;
-    let fits = items.iter().take_while(|item| {
-        bytes = bytes.saturating_add(item.kept.bytes());
+    let fits = items.iter().take_while(|&&item| {
+        bytes = bytes.saturating_add(item);
         bytes <= READ_BYTES_MAX
     });
     fits.count().max(1).min(items.len())

@@ -27,8 +27,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::{IsolationLevel, Row};
 use towline_domain::kv::KvRecord;
+use towline_domain::select::READ_BYTES_MAX;
 use towline_domain::{CountKind, FieldSet, Item, ItemId, QueueId, QueueName, Timestamp, limits};
 use towline_store::{BoxFuture, KvPage, QueueView, StoreError, StoredItem};
+
+/// The outcomes, errors and edited bodies of this many items are small enough to be read without asking for their size.
+const SIDES_UNMEASURED: usize = 16;
 
 /// Reads again once if the first read finds damage. A snapshot does not keep partitions from being truncated: it may see half
 /// of an item that was removed after it was taken. The next snapshot does not see the item.
@@ -192,6 +196,11 @@ impl Reader {
             let (_, items) = read_page(row, self.salt)?;
             snapshots.extend(items.into_iter().filter(|item| asked.contains(&item.head.id)));
         }
+        let bytes: u64 = item_bytes(&snapshot, &snapshots, fields).await?.iter().sum();
+        if bytes > READ_BYTES_MAX && snapshots.len() > 1 {
+            let (given, max) = (usize::try_from(bytes).unwrap_or(usize::MAX), READ_BYTES_MAX as usize);
+            return Err(Failure::Fault(StoreError::BatchTooLarge { what: "bytes", given, max }));
+        }
         let found = complete(&snapshot, snapshots, fields).await?;
         let by_id: FxHashMap<ItemId, StoredItem> =
             found.into_iter().map(|stored| (stored.item.head.id, stored)).collect();
@@ -252,6 +261,32 @@ impl Reader {
 pub(crate) async fn snapshot(client: &mut Object) -> Result<Transaction<'_>, Failure> {
     let transaction = client.build_transaction();
     Ok(transaction.isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?)
+}
+
+/// The bytes to read for each of these items.
+pub(crate) async fn item_bytes(
+    snapshot: &Transaction<'_>,
+    items: &[ItemSnapshot],
+    fields: FieldSet,
+) -> Result<Vec<u64>, Failure> {
+    if fields == FieldSet::HEADS {
+        return Ok(vec![0; items.len()]);
+    }
+    let sides: Vec<i64> =
+        items.iter().filter(|item| item.kept.side).map(|item| item.seq.cast_signed()).collect();
+    let mut side_bytes: FxHashMap<i64, i64> = FxHashMap::default();
+    if sides.len() > SIDES_UNMEASURED {
+        let statement = snapshot.prepare_cached(query!("read_side_bytes")).await?;
+        let rows = snapshot.query(&statement, &[&sides]).await?;
+        side_bytes
+            .extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, Option<i64>>(1).unwrap_or(0))));
+    }
+    let bytes = |item: &ItemSnapshot| {
+        let side = side_bytes.get(&item.seq.cast_signed()).copied().unwrap_or(0);
+        let content = if fields.has_any() { item.kept.bytes(fields) } else { item.kept.at.bytes_of(fields) };
+        content + side.cast_unsigned()
+    };
+    Ok(items.iter().map(bytes).collect())
 }
 
 /// The complete items, in the order of their snapshots.

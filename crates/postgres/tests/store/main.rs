@@ -1,6 +1,7 @@
 //! Tests of the store on real PostgreSQL servers, which the tests start and stop.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod bounded_reads;
 mod calls;
 mod conformance;
 mod dump;

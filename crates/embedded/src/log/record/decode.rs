@@ -1,8 +1,8 @@
 //! Reads records back, and decodes their parts.
 
 use super::{
-    BODY, CHOSEN_ID, ERROR, FIELDS, HEAD, HEADER_BYTES, INDEXED, Indexed, OUTCOME, PARTS, Parts, RecordKind,
-    StoredHead, StoredRemoval, TallyKey, UNSET, check,
+    BODY, CHECK_BYTES, CHOSEN_ID, ERROR, FIELDS, HEAD, HEADER_BYTES, INDEXED, Indexed, OUTCOME, PARTS, Parts,
+    RecordKind, StoredHead, StoredRemoval, TallyKey, UNSET, check,
 };
 use serde::Deserialize;
 use towline_domain::kv::KvRecord;
@@ -44,12 +44,36 @@ impl<'a> Record<'a> {
 
     /// Like [`Record::read`], for bytes whose frame was verified before.
     pub fn peek(bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
-        let header: &[u8; HEADER_BYTES] =
-            bytes.get(..HEADER_BYTES).and_then(|b| b.try_into().ok()).ok_or(RecordError::Short)?;
-        let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
-        if length < HEADER_BYTES || length > bytes.len() {
+        let (header, length) = header(bytes)?;
+        if length > bytes.len() {
             return Err(RecordError::Short);
         }
+        Record::with(header, &bytes[..length])
+    }
+
+    /// How many bytes of a record its summary takes: all parts but the payload fields. If that is more than `bytes` has, the
+    /// caller asks again with that many bytes.
+    pub fn summary_bytes(bytes: &[u8]) -> Result<usize, RecordError> {
+        let (header, length) = header(bytes)?;
+        let needed = match summary_end(u16::from_le_bytes([header[10], header[11]]), bytes) {
+            Ok(end) => end,
+            Err(needed) => needed,
+        };
+        if needed <= length { Ok(needed) } else { Err(RecordError::Short) }
+    }
+
+    /// The record of which `summary` are the first [`Record::summary_bytes`], as if it had no payload fields. With a salt,
+    /// verifies the check.
+    pub fn read_summary(summary: &'a [u8], salt: Option<u64>) -> Result<Record<'a>, RecordError> {
+        let (header, _) = header(summary)?;
+        let record = Record::with(header, summary)?;
+        if salt.is_some_and(|salt| check(&summary[8..], salt) != record.stored_check()) {
+            return Err(RecordError::Check);
+        }
+        Ok(Record { parts: record.parts & !FIELDS, ..record })
+    }
+
+    fn with(header: &[u8; HEADER_BYTES], bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
         let kind = RecordKind::from_code(header[8])?;
         let mut subject = [0; 8];
         subject.copy_from_slice(&header[12..20]);
@@ -58,7 +82,7 @@ impl<'a> Record<'a> {
             event: header[9],
             parts: u16::from_le_bytes([header[10], header[11]]),
             subject: u64::from_le_bytes(subject),
-            bytes: &bytes[..length],
+            bytes,
         })
     }
 
@@ -109,15 +133,27 @@ impl<'a> Record<'a> {
 
     /// Whether the check matches.
     pub fn is_intact(&self, salt: u64) -> bool {
-        let stored = self.bytes[4..8].try_into().map_or(0, u32::from_le_bytes);
-        check(&self.bytes[8..], salt) == stored
+        let Ok(end) = summary_end(self.parts, self.bytes) else { return false };
+        let (summary, payload) = self.bytes.split_at(end);
+        let check = check(&summary[8..], salt);
+        let payload_is_intact = match payload.split_last_chunk::<CHECK_BYTES>() {
+            Some((payload, stored)) if self.parts & FIELDS != 0 => {
+                crc32c::crc32c_append(check, payload) == u32::from_le_bytes(*stored)
+            }
+            _ => self.parts & FIELDS == 0 && payload.is_empty(),
+        };
+        payload_is_intact && check == self.stored_check()
+    }
+
+    fn stored_check(&self) -> u32 {
+        self.bytes[4..8].try_into().map_or(0, u32::from_le_bytes)
     }
 
     /// All parts with their bytes. `None` means an unset field.
     pub fn parts(&self) -> impl Iterator<Item = Result<(Parts, Option<&'a [u8]>), RecordError>> + use<'a> {
         let (bytes, parts) = (self.bytes, self.parts);
         let mut at = HEADER_BYTES;
-        (0..PARTS).map(|bit| 1 << bit).filter(move |part| parts & part != 0).map(move |part| {
+        PARTS.into_iter().filter(move |part| parts & part != 0).map(move |part| {
             let length = bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).ok_or(RecordError::Short)?;
             at += 4;
             let length = u32::from_le_bytes(length);
@@ -147,6 +183,23 @@ impl<'a> Record<'a> {
     pub fn need(&self, part: Parts) -> Result<&'a [u8], RecordError> {
         self.part(part)?.ok_or(RecordError::Content)
     }
+}
+
+/// The header at the start of `bytes`, and the length of the record.
+fn header(bytes: &[u8]) -> Result<(&[u8; HEADER_BYTES], usize), RecordError> {
+    let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(RecordError::Short)?;
+    let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+    if length < HEADER_BYTES { Err(RecordError::Short) } else { Ok((header, length)) }
+}
+
+/// Where the parts before the payload fields end. `Err`: how many bytes of the record are needed to find out, at least.
+fn summary_end(parts: Parts, bytes: &[u8]) -> Result<usize, usize> {
+    let mut end = HEADER_BYTES;
+    for _ in PARTS.into_iter().filter(|part| parts & part & !FIELDS != 0) {
+        let length = bytes.get(end..end + 4).and_then(|b| b.try_into().ok()).ok_or(end + 4)?;
+        end += 4 + u32::from_le_bytes(length) as usize;
+    }
+    if end <= bytes.len() { Ok(end) } else { Err(end) }
 }
 
 /// Decodes the head of an item. `id` is the id that the submitter chose, if any.

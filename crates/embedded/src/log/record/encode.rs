@@ -1,8 +1,8 @@
 //! Writes records into the frame that is being filled.
 
 use super::{
-    BODY, CHOSEN_ID, ERROR, HEAD, HEADER_BYTES, INDEXED, Indexed, OUTCOME, Parts, RecordKind, StoredHead,
-    StoredRemoval, TallyKey, UNSET, check, field_part,
+    BODY, CHOSEN_ID, ERROR, FIELDS, HEAD, HEADER_BYTES, INDEXED, Indexed, OUTCOME, Parts, RecordKind,
+    StoredHead, StoredRemoval, TallyKey, UNSET, check, field_part,
 };
 use serde::Serialize;
 use std::borrow::Cow;
@@ -16,6 +16,8 @@ use towline_domain::{
 pub struct RecordEncoder<'a> {
     buffer: &'a mut Vec<u8>,
     start: usize,
+    /// Where the payload fields start.
+    payload: Option<usize>,
 }
 
 impl<'a> RecordEncoder<'a> {
@@ -31,12 +33,15 @@ impl<'a> RecordEncoder<'a> {
         buffer.push(event.map_or(0, |event| event as u8));
         buffer.extend_from_slice(&[0; 2]);
         buffer.extend_from_slice(&subject.to_le_bytes());
-        RecordEncoder { buffer, start }
+        RecordEncoder { buffer, start, payload: None }
     }
 
-    /// Appends a part. `None` means an unset field. The caller appends parts in the order of their bits.
+    /// Appends a part. `None` means an unset field. The caller appends parts in the order of [`super::PARTS`].
     pub fn part(&mut self, part: Parts, bytes: Option<&[u8]>) {
         self.mark(part);
+        if part & FIELDS != 0 {
+            self.payload.get_or_insert(self.buffer.len());
+        }
         let length = bytes.map_or(UNSET, |bytes| u32::try_from(bytes.len()).unwrap_or(UNSET));
         self.buffer.extend_from_slice(&length.to_le_bytes());
         self.buffer.extend_from_slice(bytes.unwrap_or_default());
@@ -61,13 +66,17 @@ impl<'a> RecordEncoder<'a> {
         self.buffer[at..at + 2].copy_from_slice(&parts.to_le_bytes());
     }
 
-    /// Fills in length and check. Returns the record's length.
+    /// Fills in length and checks. Returns the record's length.
     pub fn finish(self, salt: u64) -> u32 {
-        let (buffer, start) = (self.buffer, self.start);
+        let RecordEncoder { buffer, start, payload } = self;
+        let check = check(&buffer[start + 8..payload.unwrap_or(buffer.len())], salt);
+        buffer[start + 4..start + 8].copy_from_slice(&check.to_le_bytes());
+        if let Some(payload) = payload {
+            let check = crc32c::crc32c_append(check, &buffer[payload..]);
+            buffer.extend_from_slice(&check.to_le_bytes());
+        }
         let length = u32::try_from(buffer.len() - start).unwrap_or(u32::MAX);
         buffer[start..start + 4].copy_from_slice(&length.to_le_bytes());
-        let check = check(&buffer[start + 8..], salt);
-        buffer[start + 4..start + 8].copy_from_slice(&check.to_le_bytes());
         length
     }
 }
@@ -87,28 +96,11 @@ pub fn encode_change(
     let mut parts = HEAD;
     let mut encoder = RecordEncoder::new(buffer, RecordKind::Item, change.event(), sequence);
     encode_head(&mut encoder, head);
-    if let Some((body, fields)) = change.submitted() {
+    if let Some((body, _)) = change.submitted() {
         // Most items have the default body, which is left out.
         if *body != Body::default() {
             encoder.encoded(BODY, body);
             parts |= BODY;
-        }
-        // A replacement overwrites all fields of the item before it, so it also stores which fields are unset.
-        let replaces = change.before().is_some();
-        for field in Field::ALL {
-            let bytes = fields.get(field);
-            if bytes.is_some() || replaces {
-                encoder.part(field_part(field), bytes.map(|bytes| &bytes[..]));
-                parts |= field_part(field);
-            }
-        }
-    }
-    if let Some(edits) = change.edits() {
-        for field in Field::ALL {
-            if let Some(edited) = edits.get(field) {
-                encoder.part(field_part(field), edited.as_deref());
-                parts |= field_part(field);
-            }
         }
     }
     if let Some(outcome) = change.outcome() {
@@ -125,6 +117,17 @@ pub fn encode_change(
     }
     if let Some(id) = chosen {
         encoder.encoded(CHOSEN_ID, &id);
+    }
+    // A replacement overwrites all fields of the item before it, so it also stores which fields are unset.
+    let replaces = change.before().is_some();
+    for field in Field::ALL {
+        let submitted = change.submitted().map(|(_, fields)| fields.get(field));
+        let submitted = submitted.filter(|bytes| bytes.is_some() || replaces);
+        let edited = || change.edits()?.get(field).map(Option::as_ref);
+        if let Some(bytes) = submitted.or_else(edited) {
+            encoder.part(field_part(field), bytes.map(|bytes| &bytes[..]));
+            parts |= field_part(field);
+        }
     }
     (encoder.finish(salt), parts)
 }

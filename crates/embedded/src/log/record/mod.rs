@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!  0 length   u32   of the whole record
-//!  4 check    u32   CRC32C of the store's salt and of every byte after this field
+//!  4 check    u32   CRC32C of the store's salt and of every byte after this field, up to the payload fields
 //!  8 kind     u8    a RecordKind
 //!  9 event    u8    the EventKind of the change; 0 for none
 //! 10 parts    u16   one bit for each part that follows
 //! 12 subject  u64   the item's sequence number, or the queue's id; 0 for key-value records
-//! 20 the parts in order of their bit, each a u32 length and its bytes
+//! 20 the parts in the order of [`PARTS`], each a u32 length and its bytes. The payload fields come last, and a u32 follows
+//!    them: the CRC32C above continued over them
 //! ```
-//! Each record has its own check, so that a reader can verify one record without its frame.
+//! Each record has its own check, so that a reader can verify one record without its frame, and a summary without the payload.
 //!
 //! **Invariant:** the layout belongs to format [`crate::log::meta::FORMAT`]. A change to it needs a new format number, and
 //! the decoder for the old number stays.
@@ -24,7 +25,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use towline_domain::item::Settle;
 use towline_domain::{
-    Body, Extras, Field, GroupTag, Hour, ItemId, KeyTag, QueueId, State, TallyTag, Timestamp, digest,
+    Body, Extras, Field, FieldSet, GroupTag, Hour, ItemId, KeyTag, QueueId, State, TallyTag, Timestamp,
+    digest,
 };
 
 pub const HEADER_BYTES: usize = 20;
@@ -77,11 +79,20 @@ pub const INDEXED: Parts = 1 << 8;
 pub const CHOSEN_ID: Parts = 1 << 9;
 /// The parts whose current record the index knows.
 pub const INDEXED_PARTS: Parts = CHOSEN_ID - 1;
-const PARTS: u16 = 10;
+/// All parts, in the order in which a record stores them.
+const PARTS: [Parts; 10] = [HEAD, BODY, OUTCOME, ERROR, INDEXED, CHOSEN_ID, 1 << 2, 1 << 3, 1 << 4, 1 << 5];
+const CHECK_BYTES: usize = 4;
 const UNSET: u32 = u32::MAX;
 
 pub fn field_part(field: Field) -> Parts {
     1 << (2 + field as u16)
+}
+
+/// The parts to read for these fields.
+pub fn parts_of(fields: FieldSet) -> Parts {
+    let summary = if fields == FieldSet::HEADS { 0 } else { BODY | OUTCOME | ERROR };
+    let wanted = Field::ALL.into_iter().filter(|&field| fields.contains(field));
+    wanted.fold(summary, |parts, field| parts | field_part(field))
 }
 
 /// What the index needs of a body. Opening reads this part and skips the body.

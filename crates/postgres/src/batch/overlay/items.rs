@@ -4,7 +4,7 @@ use super::{Entry, KeyOwner, Overlay, ReplaceOwner, payload_bytes};
 use crate::pages::snapshot::{PARTS, PayloadLocation, PayloadRef};
 use crate::pages::split::UNTOUCHED;
 use towline_domain::change::QueueChange;
-use towline_domain::{Body, Change, CountKind, Field, FieldEdits, Fields};
+use towline_domain::{Body, Change, CountKind, Field, FieldEdits, FieldSet, Fields};
 
 impl Overlay {
     /// Takes the item out of the counts and the order, before it changes or is removed.
@@ -74,7 +74,7 @@ impl Overlay {
                     match &mut entry.submitted {
                         Some(submitted) => edits.apply(&mut submitted.1),
                         None => {
-                            entry.kept.edited = Some(entry.kept.bytes() + added);
+                            entry.kept.edited = Some(entry.kept.bytes(FieldSet::ALL) + added);
                             entry.edits.push(edits.clone());
                         }
                     }

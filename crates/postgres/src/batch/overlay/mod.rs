@@ -20,9 +20,9 @@ use tokio_postgres::Row;
 use towline_domain::digest::ContentDigest;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    AttemptError, Body, Change, CountKind, Counts, EffectsRecorder, EventPayload, FieldEdits, Fields, Flow,
-    FullKeys, Head, ItemId, KeyTag, Order, OrderKey, Outcome, Queue, QueueId, QueueName, RateState,
-    RoundRobin, State, Timestamp,
+    AttemptError, Body, Change, CountKind, Counts, EffectsRecorder, EventPayload, FieldEdits, FieldSet,
+    Fields, Flow, FullKeys, Head, ItemId, KeyTag, Order, OrderKey, Outcome, Queue, QueueId, QueueName,
+    RateState, RoundRobin, State, Timestamp, limits,
 };
 use towline_store::{QueueLookup, StoreMetrics};
 
@@ -108,12 +108,16 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Upper bound of the payload in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        match &self.submitted {
+    /// Upper bound of the bytes of a delivery with these fields.
+    pub(crate) fn bytes(&self, fields: FieldSet) -> u64 {
+        let errors =
+            self.head.retries.min(limits::ERRORS_KEPT_MAX as u32) as usize * limits::REASON_BYTES_MAX;
+        let content = match &self.submitted {
+            _ if fields == FieldSet::HEADS => return 0,
             Some(submitted) => payload_bytes(&submitted.0, &submitted.1),
-            None => self.kept.bytes(),
-        }
+            None => self.kept.bytes(fields),
+        };
+        content + errors as u64
     }
 }
 

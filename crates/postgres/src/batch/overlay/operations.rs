@@ -160,10 +160,7 @@ impl Workspace for Overlay {
     }
 
     fn read_bytes(&self, sequence: u64, fields: FieldSet) -> u64 {
-        match self.entries.get(&sequence) {
-            Some(entry) if fields.has_any() => entry.bytes(),
-            _ => 0,
-        }
+        self.entries.get(&sequence).map_or(0, |entry| entry.bytes(fields))
     }
 
     fn read_budget(&mut self) -> &mut u64 {
