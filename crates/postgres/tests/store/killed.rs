@@ -27,17 +27,42 @@ fn nothing_answered_is_lost_and_nothing_is_committed_twice() {
     });
 }
 
+/// What the callers were answered.
+#[derive(Default)]
+struct Answered {
+    submitted: Mutex<BTreeSet<ItemId>>,
+    commits: Mutex<BTreeMap<ItemId, usize>>,
+}
+
+impl Answered {
+    /// Submits five items, receives four and commits them, as far as the store answers.
+    fn round(&self, store: &dyn Store, caller: usize, round: usize) {
+        let batch = (0..5).map(|n| submit("jobs", &format!("{caller}/{round}/{n}"))).collect();
+        if let Ok(answers) = block_on(store.update(batch)) {
+            self.submitted.lock().unwrap().extend(answers.answers.iter().map(|answer| submitted(answer).0));
+        }
+        let receive = receive_call("jobs", 4, seed(caller, round));
+        let Ok(answers) = block_on(store.update(vec![receive])) else { return };
+        let given = leases(&answers.answers[0]);
+        let settles = given.iter().map(|&(id, token)| lease(id, token, commit())).collect();
+        if let Ok(answers) = block_on(store.update(settles)) {
+            for (answer, (id, _)) in answers.answers.iter().zip(&given) {
+                assert_eq!(*answer, left(ItemState::Completed), "its lease lasts five minutes");
+                *self.commits.lock().unwrap().entry(*id).or_default() += 1;
+            }
+        }
+    }
+}
+
 /// Callers submit, receive and commit, while `disturb` is called so many times. Afterwards no answered operation may be
 /// missing, and no item may be committed twice.
 pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
     run(store, create("jobs", Policy { max_retries: 10_000, ..Policy::default() })).unwrap();
-    let submitted_ids = Mutex::new(BTreeSet::<ItemId>::new());
-    let commits = Mutex::new(BTreeMap::<ItemId, usize>::new());
+    let answered = Answered::default();
     let (killed, progress) = (AtomicBool::new(false), Barrier::new(CALLERS + 1));
     thread::scope(|scope| {
         for caller in 0..CALLERS {
-            let (killed, progress) = (&killed, &progress);
-            let (submitted_ids, commits) = (&submitted_ids, &commits);
+            let (killed, progress, answered) = (&killed, &progress, &answered);
             scope.spawn(move || {
                 let mut round = 0;
                 for _ in 0..times {
@@ -50,31 +75,7 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
                         }
                         round += 1;
                         more -= usize::from(killed.load(Ordering::SeqCst));
-                        let batch =
-                            (0..5).map(|n| submit("jobs", &format!("{caller}/{round}/{n}"))).collect();
-                        if let Ok(answers) = block_on(store.update(batch)) {
-                            submitted_ids
-                                .lock()
-                                .unwrap()
-                                .extend(answers.answers.iter().map(|answer| submitted(answer).0));
-                        }
-                        let Ok(answers) =
-                            block_on(store.update(vec![receive_call("jobs", 4, seed(caller, round))]))
-                        else {
-                            continue;
-                        };
-                        let given = leases(&answers.answers[0]);
-                        let settles = given.iter().map(|&(id, token)| lease(id, token, commit())).collect();
-                        if let Ok(answers) = block_on(store.update(settles)) {
-                            for (answer, (id, _)) in answers.answers.iter().zip(&given) {
-                                assert_eq!(
-                                    *answer,
-                                    left(ItemState::Completed),
-                                    "its lease lasts five minutes"
-                                );
-                                *commits.lock().unwrap().entry(*id).or_default() += 1;
-                            }
-                        }
+                        answered.round(store, caller, round);
                     }
                     progress.wait();
                 }
@@ -83,11 +84,11 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
         let mut progressed = true;
         for _ in 0..times {
             killed.store(false, Ordering::SeqCst);
-            let answered = || submitted_ids.lock().unwrap().len();
-            let before = answered();
+            let submits = || answered.submitted.lock().unwrap().len();
+            let before = submits();
             progress.wait();
             let enough = |_| {
-                answered() >= before + 100 || {
+                submits() >= before + 100 || {
                     thread::sleep(Duration::from_millis(5));
                     false
                 }
@@ -99,10 +100,11 @@ pub fn survives(store: &dyn Store, times: usize, mut disturb: impl FnMut()) {
         }
         assert!(progressed, "the callers make no progress");
     });
+    let Answered { submitted, commits } = answered;
     let commits = commits.into_inner().unwrap();
     assert!(!commits.is_empty() && commits.values().all(|&times| times == 1), "committed once");
     let found = list(store, None);
-    let missing: Vec<_> = submitted_ids.into_inner().unwrap().difference(&found).copied().collect();
+    let missing: Vec<_> = submitted.into_inner().unwrap().difference(&found).copied().collect();
     assert!(missing.is_empty(), "answered and lost: {missing:?}");
     let completed = list(store, Some(StateName::Completed));
     let undone: Vec<_> = commits.keys().filter(|id| !completed.contains(id)).collect();
