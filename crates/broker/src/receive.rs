@@ -14,6 +14,8 @@ use towline_store::{Operation, OperationError, OperationResult, ReceiveCall, Rec
 
 /// Back-off of a queue's receivers after a fault of the store.
 const AFTER_FAULT: Millis = Millis(100);
+/// Maximum pause between two attempts to give items back.
+const AFTER_FAULT_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of repeated receives after one was cut short.
 const CUT_SHORT_MAX: usize = 16;
 
@@ -189,10 +191,27 @@ impl Shared {
             let call = LeaseCall { token, verb, adjust: Adjust::default() };
             Some(Operation::Lease { id: item.head.id, call: Box::new(call) })
         };
+        let leases = items.iter().filter_map(|item| item.head.lease());
+        let visibility =
+            leases.map(|lease| Duration::from_millis(lease.visibility.0)).min().unwrap_or_default();
         let batch: Vec<Operation> = items.into_iter().filter_map(defer).collect();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             // If this fails the leases lapse, as they would for any receiver that vanished.
-            runtime.spawn(async move { drop(self.update(batch).await) });
+            runtime.spawn(tokio::time::timeout(visibility, self.defer_all(batch)));
+        }
+    }
+
+    /// Tries again while the store is busy or does not answer: a lease that lapses counts as an attempt.
+    async fn defer_all(self: Arc<Self>, batch: Vec<Operation>) {
+        let mut pause = Duration::from_millis(AFTER_FAULT.0);
+        while let Err(StoreError::Busy { .. } | StoreError::Unavailable { .. }) =
+            Arc::clone(&self).update(batch.clone()).await
+        {
+            if self.is_stopping() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(AFTER_FAULT_MAX);
         }
     }
 }

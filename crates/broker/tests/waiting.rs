@@ -12,13 +12,17 @@ use towline_domain::{
     Adjust, Body, FieldSet, Item, ItemId, ItemState, LeaseCall, Millis, Outcome, Policy, QueueName,
     QueueState, Refusal, Schema, Submission,
 };
-use towline_store::{BoxFuture, Operation, OperationError, Received, Reply, Result, Store, Updated};
+use towline_store::{
+    BoxFuture, Operation, OperationError, Received, Reply, Result, Store, StoreError, Updated,
+};
 
 /// Counts the calls that reach the store, and can delay them.
 #[derive(Default)]
 struct CallCounter {
     updates: AtomicU64,
     delay_ms: AtomicU64,
+    /// So many attempts to give items back meet a busy store.
+    busy: AtomicU64,
 }
 
 impl Interceptor for CallCounter {
@@ -28,6 +32,16 @@ impl Interceptor for CallCounter {
         batch: Vec<Operation>,
     ) -> BoxFuture<'a, Result<Updated>> {
         self.updates.fetch_add(1, Ordering::SeqCst);
+        let gives_back = |operation: &Operation| match operation {
+            Operation::Lease { call, .. } => matches!(call.verb, Verb::Defer { .. }),
+            _ => false,
+        };
+        let left = |left: u64| left.checked_sub(1);
+        if batch.iter().any(gives_back)
+            && self.busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok()
+        {
+            return Box::pin(async { Err(StoreError::Busy { waiting: 7 }) });
+        }
         let delay = Duration::from_millis(self.delay_ms.load(Ordering::SeqCst));
         Box::pin(async move {
             if !delay.is_zero() {
@@ -238,6 +252,25 @@ async fn the_item_of_a_disconnected_receiver_goes_back() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn the_item_of_a_disconnected_receiver_goes_back_when_the_store_is_busy() {
+    let scene = Scene::new(Policy::default()).await;
+    let id = scene.submit(When::NOW).await;
+    scene.store.guard.busy.store(4, Ordering::SeqCst);
+    scene.store.guard.delay_ms.store(100, Ordering::SeqCst);
+    let receiver = scene.waiting(SOON);
+    let_tasks_run().await;
+    receiver.abort();
+    assert!(receiver.await.is_err());
+    scene.store.guard.delay_ms.store(0, Ordering::SeqCst);
+    while scene.store.guard.busy.load(Ordering::SeqCst) == 4 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let next = scene.waiting(SOON).await.unwrap();
+    assert_eq!((next.items[0].head.id, next.items[0].head.retries), (id, 0));
+    assert_eq!(scene.store.guard.busy.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
