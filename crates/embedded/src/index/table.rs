@@ -5,7 +5,7 @@
 
 use crate::log::record::{BODY, FIELDS, HEAD, Indexed, Parts, RecordPlace};
 use smallvec::SmallVec;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use towline_domain::{CountKind, Head, ItemId, KeyTag, QueueId, State, Timestamp};
 
 /// Slots of a chunk. Small, because one remaining item keeps the memory of a whole chunk.
@@ -115,11 +115,18 @@ impl Chunk {
     }
 }
 
+/// More missing chunks than this between two others, or three in four missing, and the older ones become stragglers.
+const GAP_MAX: u64 = 1024;
+
 #[derive(Default)]
 pub struct Table {
     /// The number of the first chunk in `chunks`.
     base: u64,
     chunks: VecDeque<Option<Chunk>>,
+    /// How many of `chunks` there are.
+    present: u64,
+    /// Chunks before `base`, so that one old item does not need an entry for every chunk since.
+    stragglers: BTreeMap<u64, Chunk>,
     extras: Slab,
     pub salt: u64,
     len: u64,
@@ -135,35 +142,81 @@ impl Table {
     }
 
     pub fn slot(&self, sequence: u64) -> Option<&Slot> {
-        let (chunk, at) = Table::chunk_of(sequence);
-        let chunk = usize::try_from(chunk.checked_sub(self.base)?).ok()?;
-        self.chunks.get(chunk)?.as_ref()?.slots.get(at).filter(|slot| slot.used())
+        let (number, at) = Table::chunk_of(sequence);
+        let chunk = match number.checked_sub(self.base) {
+            Some(index) => self.chunks.get(usize::try_from(index).ok()?)?.as_ref()?,
+            None => self.stragglers.get(&number)?,
+        };
+        chunk.slots.get(at).filter(|slot| slot.used())
     }
 
     pub fn slot_mut(&mut self, sequence: u64) -> Option<&mut Slot> {
-        let (chunk, at) = Table::chunk_of(sequence);
-        let chunk = usize::try_from(chunk.checked_sub(self.base)?).ok()?;
-        self.chunks.get_mut(chunk)?.as_mut()?.slots.get_mut(at).filter(|slot| slot.used())
+        let (number, at) = Table::chunk_of(sequence);
+        self.chunk_mut(number)?.slots.get_mut(at).filter(|slot| slot.used())
+    }
+
+    fn chunk_mut(&mut self, number: u64) -> Option<&mut Chunk> {
+        match number.checked_sub(self.base) {
+            Some(index) => self.chunks.get_mut(usize::try_from(index).ok()?)?.as_mut(),
+            None => self.stragglers.get_mut(&number),
+        }
+    }
+
+    /// The chunk with this number. Makes one if there is none.
+    fn make_chunk(&mut self, number: u64) -> &mut Chunk {
+        let gap = number.saturating_sub(self.base + self.chunks.len() as u64);
+        while gap > GAP_MAX && !self.chunks.is_empty() {
+            self.drop_first();
+        }
+        if self.chunks.is_empty() && number >= self.base {
+            self.base = number;
+        }
+        // At a replay, a carried record comes behind records of later items.
+        let Some(index) = number.checked_sub(self.base) else {
+            return self.stragglers.entry(number).or_insert_with(Chunk::new);
+        };
+        let index = usize::try_from(index).unwrap_or(0);
+        while self.chunks.len() <= index {
+            self.chunks.push_back(None);
+        }
+        let place = &mut self.chunks[index];
+        self.present += u64::from(place.is_none());
+        place.get_or_insert_with(Chunk::new)
+    }
+
+    /// Makes the first chunk a straggler, unless it is missing.
+    fn drop_first(&mut self) {
+        if let Some(first) = self.chunks.pop_front() {
+            if let Some(chunk) = first {
+                self.present -= 1;
+                self.stragglers.insert(self.base, chunk);
+            }
+            self.base += 1;
+        }
+    }
+
+    fn remove_chunk(&mut self, number: u64) {
+        let Some(index) = number.checked_sub(self.base) else {
+            self.stragglers.remove(&number);
+            return;
+        };
+        if let Some(place) = usize::try_from(index).ok().and_then(|index| self.chunks.get_mut(index)) {
+            *place = None;
+            self.present -= 1;
+        }
+        while let Some(None) = self.chunks.front() {
+            self.drop_first();
+        }
+        while self.chunks.len() as u64 > GAP_MAX.max(4 * self.present) {
+            self.drop_first();
+        }
     }
 
     /// Adds a plain item.
     pub fn insert(&mut self, sequence: u64, place: RecordPlace, parts: Parts, head: &Head) {
         let (number, at) = Table::chunk_of(sequence);
-        if self.chunks.is_empty() {
-            self.base = number;
-        }
-        // At a replay, a carried record comes behind records of later items.
-        while number < self.base {
-            self.chunks.push_front(None);
-            self.base -= 1;
-        }
-        while self.base + self.chunks.len() as u64 <= number {
-            self.chunks.push_back(None);
-        }
-        let index = usize::try_from(number - self.base).unwrap_or(0);
-        let chunk = self.chunks[index].get_or_insert_with(Chunk::new);
+        let chunk = self.make_chunk(number);
         chunk.used += 1;
-        self.len += 1;
         chunk.slots[at] = Slot {
             place,
             extra: NO_EXTRA,
@@ -173,25 +226,22 @@ impl Table {
             flags: USED,
             plain_parts: u8::try_from((parts & (BODY | FIELDS)) >> 1).unwrap_or(0),
         };
+        self.len += 1;
     }
 
     pub fn remove(&mut self, sequence: u64) -> Option<(Slot, Option<Box<Extra>>)> {
         let (number, at) = Table::chunk_of(sequence);
-        let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
-        let chunk = self.chunks.get_mut(index)?.as_mut()?;
+        let chunk = self.chunk_mut(number)?;
         let slot = chunk.slots[at];
         if !slot.used() {
             return None;
         }
         chunk.slots[at].flags = 0;
         chunk.used -= 1;
+        let is_empty = chunk.used == 0;
         self.len -= 1;
-        if chunk.used == 0 {
-            self.chunks[index] = None;
-            while let Some(None) = self.chunks.front() {
-                self.chunks.pop_front();
-                self.base += 1;
-            }
+        if is_empty {
+            self.remove_chunk(number);
         }
         Some((slot, self.extras.take(slot.extra)))
     }
@@ -265,9 +315,11 @@ impl Table {
 
     /// Visits all items in order.
     pub fn for_each_mut(&mut self, mut visit: impl FnMut(u64, &mut Slot, Option<&Extra>)) {
-        let Table { base, chunks, extras, .. } = self;
-        for (number, chunk) in (*base..).zip(chunks) {
-            for (at, slot) in chunk.iter_mut().flat_map(|chunk| chunk.slots.iter_mut()).enumerate() {
+        let Table { base, chunks, stragglers, extras, .. } = self;
+        let stragglers = stragglers.iter_mut().map(|(number, chunk)| (*number, chunk));
+        let chunks = (*base..).zip(chunks).filter_map(|(number, chunk)| Some((number, chunk.as_mut()?)));
+        for (number, chunk) in stragglers.chain(chunks) {
+            for (at, slot) in chunk.slots.iter_mut().enumerate() {
                 if slot.used() {
                     let extra = extras.get(slot.extra);
                     visit(number * CHUNK as u64 + at as u64, slot, extra);
@@ -279,17 +331,15 @@ impl Table {
     /// Visits items from `first` on in order, for at most `scan` slots or until `visit` returns false. Returns where to continue;
     /// `None`: at the end.
     pub fn scan(&self, first: u64, scan: usize, mut visit: impl FnMut(u64, &Slot) -> bool) -> Option<u64> {
-        let mut sequence = first.max(self.base * CHUNK as u64);
-        let end = (self.base + self.chunks.len() as u64) * CHUNK as u64;
+        let (first, at) = Table::chunk_of(first);
+        let skipped = usize::try_from(first.saturating_sub(self.base)).unwrap_or(usize::MAX);
+        let stragglers = self.stragglers.range(first..).map(|(number, chunk)| (*number, chunk));
+        let chunks = (self.base..).zip(&self.chunks).skip(skipped);
+        let chunks = chunks.filter_map(|(number, chunk)| Some((number, chunk.as_ref()?)));
         let mut looked = 0;
-        while sequence < end {
-            let (number, at) = Table::chunk_of(sequence);
-            let index = usize::try_from(number - self.base).unwrap_or(usize::MAX);
-            let Some(Some(chunk)) = self.chunks.get(index) else {
-                sequence = (number + 1) * CHUNK as u64;
-                continue;
-            };
-            for (at, slot) in chunk.slots.iter().enumerate().skip(at) {
+        for (number, chunk) in stragglers.chain(chunks) {
+            let skipped = if number == first { at } else { 0 };
+            for (at, slot) in chunk.slots.iter().enumerate().skip(skipped) {
                 let sequence = number * CHUNK as u64 + at as u64;
                 if looked == scan {
                     return Some(sequence);
@@ -299,7 +349,6 @@ impl Table {
                     return Some(sequence + 1);
                 }
             }
-            sequence = (number + 1) * CHUNK as u64;
         }
         None
     }
@@ -341,5 +390,87 @@ impl Slab {
             self.free.push(at);
         }
         extra
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(table: &mut Table, sequence: u64) {
+        let place = RecordPlace { segment: 1, offset: 0, length: 1 };
+        let slot = Slot {
+            place,
+            extra: NO_EXTRA,
+            queue: QueueId(1),
+            ready_at: Timestamp(5),
+            priority: 0,
+            flags: USED,
+            plain_parts: 0,
+        };
+        let head = table.plain_head(sequence, &slot);
+        table.insert(sequence, place, HEAD, &head);
+    }
+
+    fn all(table: &Table) -> Vec<u64> {
+        let mut seen = Vec::new();
+        table.scan(0, usize::MAX, |sequence, _| {
+            seen.push(sequence);
+            true
+        });
+        seen
+    }
+
+    #[test]
+    fn one_old_item_keeps_one_chunk() {
+        const MANY: u64 = 2_000_000;
+        let mut table = Table::default();
+        put(&mut table, 7);
+        for sequence in 8..MANY {
+            put(&mut table, sequence);
+            if sequence > 1000 {
+                assert!(table.remove(sequence - 900).is_some());
+            }
+        }
+        assert!(table.chunks.len() as u64 <= GAP_MAX + 4, "{} chunks", table.chunks.len());
+        let expected: Vec<u64> = (7..=100).chain(MANY - 900..MANY).collect();
+        assert_eq!(all(&table), expected);
+        assert_eq!(table.len(), expected.len() as u64);
+        let mut visited = 0;
+        table.for_each_mut(|_, _, _| visited += 1);
+        assert_eq!(visited, expected.len());
+        // A scan continues at any item, in the stragglers and behind them.
+        let mut seen = Vec::new();
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = table.scan(from, 300, |sequence, _| {
+                seen.push(sequence);
+                true
+            });
+        }
+        assert_eq!(seen, expected);
+        for sequence in expected {
+            assert!(table.slot(sequence).is_some() && table.slot_mut(sequence).is_some());
+            assert!(table.remove(sequence).is_some() && table.remove(sequence).is_none());
+        }
+        assert!(table.stragglers.is_empty() && all(&table).is_empty());
+    }
+
+    #[test]
+    fn items_may_be_added_in_any_order_and_far_apart() {
+        let mut table = Table::default();
+        let sequences = [1 << 20, 3, 1 << 39, 600_000, (1 << 39) + 1, 1 << 30, 4];
+        for sequence in sequences {
+            put(&mut table, sequence);
+        }
+        let mut sorted = sequences.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(all(&table), sorted);
+        assert!(table.chunks.len() as u64 <= GAP_MAX);
+        for sequence in sequences {
+            assert!(table.remove(sequence).is_some());
+        }
+        put(&mut table, 5);
+        assert_eq!(all(&table), [5]);
     }
 }
