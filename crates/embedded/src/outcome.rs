@@ -129,8 +129,6 @@ pub struct Status {
     pub full: Option<String>,
     /// Damage that collection or a reader found first. Collection leaves the damaged segment as it is.
     pub damage: Option<String>,
-    /// How often a read met damage, and whether collection did.
-    pub damages: u64,
 }
 
 impl Outcome {

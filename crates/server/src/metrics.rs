@@ -197,7 +197,7 @@ impl Snapshot {
         self.shards(app).await?;
         self.disks(app)?;
         self.queues(app).await?;
-        self.store(app).await
+        self.store(app, metrics.damages).await
     }
 
     fn clock(&self, metrics: &StoreMetrics) -> Result<(), ProblemResponse> {
@@ -275,14 +275,13 @@ impl Snapshot {
         self.0.register(Box::new(items)).map_err(internal)
     }
 
-    async fn store(&self, app: &App) -> Result<(), ProblemResponse> {
+    async fn store(&self, app: &App, damages: u64) -> Result<(), ProblemResponse> {
         let embedded = match app.embedded() {
             Some(store) => Some((store.status().await?, store)),
             None => None,
         };
-        let damages = embedded.as_ref().map_or(0, |(status, _)| status.damages);
-        let help = "Damage met since the start: failed reads and collection of the embedded store, and items whose offloaded \
-                     payload is gone or damaged.";
+        let help = "Damage met since the start: failed reads, failed collection of the embedded store, and items whose \
+                     offloaded payload is gone or damaged.";
         self.gauge("towline_store_damaged", help, app.broker.damaged() + damages)?;
         let Some((status, store)) = embedded else { return Ok(()) };
         self.counter("towline_store_syncs_total", "Syncs of the log.", store.syncs())?;

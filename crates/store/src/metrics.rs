@@ -91,6 +91,8 @@ pub struct StoreMetrics {
     pub waited: DurationHistogram,
     /// From the delivery to the settle.
     pub ran: DurationHistogram,
+    /// How often the store met damage: at reads and deliveries, and at collection.
+    pub damages: u64,
     pub clock: ClockState,
 }
 
@@ -147,6 +149,7 @@ impl StoreMetrics {
         sum.retried.iter_mut().zip(other.retried).for_each(|(sum, other)| *sum += other);
         sum.waited.join(&other.waited);
         sum.ran.join(&other.ran);
+        sum.damages += other.damages;
         sum.clock = sum.clock.worse(other.clock);
         sum
     }

@@ -83,7 +83,11 @@ impl Engine {
             }
             Query::Events(start) => Found::Events(self.event_range(start)),
             Query::Status => Found::Status(self.status()),
-            Query::StoreMetrics => Found::StoreMetrics(Box::new(self.metrics)),
+            Query::StoreMetrics => {
+                let mut metrics = self.metrics;
+                metrics.damages = u64::from(self.status.damage.is_some());
+                Found::StoreMetrics(Box::new(metrics))
+            }
         }
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Contents {
     outcomes: FxHashMap<u64, CommitOutcome>,
     /// Items that cannot be read.
     damage: FxHashMap<u64, StoreError>,
+    /// How many deliveries met damage.
+    pub(crate) damages: u64,
 }
 
 impl Contents {
@@ -160,9 +162,11 @@ impl DeliveredItem {
             }
             None => {
                 let id = head.id;
-                let read = contents.item(seq, head);
-                read.inspect_err(|error| tracing::error!(%id, "a received item is not delivered: {error}"))
-                    .ok()?
+                let read = contents.item(seq, head).inspect_err(|error| {
+                    tracing::error!(%id, "a received item is not delivered: {error}");
+                    contents.damages += 1;
+                });
+                read.ok()?
             }
         };
         if let Some(body) = replaced {

@@ -80,7 +80,7 @@ impl Worker {
             // A call sweeps once, in its first batch.
             let begins = |(call, part): (&Call, &Option<usize>)| part.is_some() && call.swept.is_none();
             let sweep = waiting.iter().zip(&parts).any(begins);
-            let mut result = self.carry_out(&operations, sweep).await.map(BatchAnswers::of);
+            let mut result = self.carry_out(&operations, sweep).await.map(|done| self.answers(done));
             let mut left = Vec::with_capacity(waiting.len());
             for (mut call, part) in waiting.into_iter().zip(parts) {
                 match (&mut result, part) {
@@ -202,6 +202,14 @@ impl Worker {
         Err(StoreError::Unavailable { cause })
     }
 
+    fn answers(&self, done: Done) -> BatchAnswers {
+        let Done { outcomes, mut contents, swept, effects } = done;
+        let answers: Vec<Answered> =
+            outcomes.into_iter().map(|outcome| outcome::answer(outcome, &mut contents)).collect();
+        self.shared.metrics.lock().damages += contents.damages;
+        BatchAnswers { answers: answers.into_iter(), swept, effects }
+    }
+
     async fn last_batch_of(&mut self, session: i32) -> Result<Option<i64>> {
         let locks = self.shared.locks;
         self.session().await?.last_batch_of(session, locks).await
@@ -225,15 +233,6 @@ struct BatchAnswers {
     answers: std::vec::IntoIter<Answered>,
     swept: u64,
     effects: Effects,
-}
-
-impl BatchAnswers {
-    fn of(done: Done) -> BatchAnswers {
-        let Done { outcomes, mut contents, swept, effects } = done;
-        let answers: Vec<Answered> =
-            outcomes.into_iter().map(|outcome| outcome::answer(outcome, &mut contents)).collect();
-        BatchAnswers { answers: answers.into_iter(), swept, effects }
-    }
 }
 
 /// The operations of the next batch, and how many of them each call has; `None` if a call has no part in it. A call without
