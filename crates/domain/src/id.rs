@@ -13,6 +13,9 @@ pub struct ItemId(pub Uuid);
 /// The sequence number takes 40 bits of the id, so a store numbers at most 2^40 items.
 const SEQUENCE_BITS: u32 = 40;
 pub const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
+/// The number of the last item that a store accepts. Refused submits use up numbers, too: the rest lasts for a day at 10,000
+/// submits a second.
+pub const SEQUENCE_ACCEPTED_MAX: u64 = SEQUENCE_MAX - (1 << 30);
 
 impl ItemId {
     /// A UUIDv7 whose random part is the item's sequence number and a check over (salt, time, sequence number).

@@ -61,6 +61,11 @@ pub enum Refusal {
     TooEarly { until: Timestamp },
     #[error("the store holds {held} {what}, its limit; remove some first")]
     StoreFull { what: &'static str, held: u64 },
+    #[error(
+        "the store has numbered {used} items, the most it can; export it to a new store with `towline export` and \
+         `towline import`, and submit there"
+    )]
+    NumbersUsedUp { used: u64 },
     #[error("no space left: {detail}; free some, or delete what is not needed, and try again")]
     DiskFull { detail: String },
 }
@@ -116,7 +121,7 @@ impl Refusal {
             Refusal::RenewalsExhausted { .. } => "renewals_exhausted",
             Refusal::NotDue { .. } | Refusal::TooEarly { .. } => "not_due",
             Refusal::RecordChanged { .. } => "record_changed",
-            Refusal::StoreFull { .. } => "store_full",
+            Refusal::StoreFull { .. } | Refusal::NumbersUsedUp { .. } => "store_full",
             Refusal::DiskFull { .. } => "disk_full",
         }
     }

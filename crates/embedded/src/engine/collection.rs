@@ -58,7 +58,7 @@ impl Engine {
             };
             let result = self.step(&mut collection, &mut left);
             match result {
-                Ok(true) => self.finish_collection(&collection),
+                Ok(true) => self.finish_collection(&collection)?,
                 Ok(false) => self.collection = Some(collection),
                 Err(error) => return Err(error),
             }
@@ -256,20 +256,23 @@ impl Engine {
         }
     }
 
-    fn finish_collection(&mut self, collection: &Collection) {
+    fn finish_collection(&mut self, collection: &Collection) -> Result<(), StoreError> {
         let number = collection.segment.number;
-        debug_assert_eq!(
-            self.index.live_bytes_of(number),
-            0,
-            "segment {number} is emptied but has live records"
-        );
+        let live = self.index.live_bytes_of(number);
+        // Reusing the segment could lose records. The log still has them, so the next opening finds them.
+        if live != 0 {
+            let file = segment::file_name(number);
+            return Err(self.poison(&format!("{file} is emptied, but {live} bytes of it count as live")));
+        }
         self.log.retain(|&other| other != number);
         let in_use = self.segments.remove(&number);
         if let Some(in_use) = in_use.filter(|_| self.retires()) {
-            return self.retire(in_use);
+            self.retire(in_use);
+            return Ok(());
         }
         // The next frame is the first with the later tail. Until it is durable, opening needs this segment.
         self.emptied.push_back((collection.segment.clone(), self.next_frame));
+        Ok(())
     }
 
     fn remember_heads(&self, collection: &mut Collection) {

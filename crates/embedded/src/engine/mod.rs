@@ -16,6 +16,9 @@ mod query;
 mod segments;
 pub(crate) mod select;
 mod tallies;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+mod tests;
 
 pub(crate) use capacity::operation_bytes;
 pub use chore::Chore;
@@ -54,6 +57,7 @@ pub struct Engine {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) options: Options,
     pub(crate) salt: u64,
+    pub(crate) history: u32,
     pub(crate) segment_bytes: u64,
     pub(crate) index: Index,
 
@@ -305,6 +309,9 @@ impl Engine {
     }
 
     pub fn poison(&mut self, cause: &str) -> StoreError {
+        if self.poisoned.is_none() {
+            tracing::error!(directory = self.disk.directory(), "the store takes no more writes: {cause}");
+        }
         let cause = self.poisoned.get_or_insert_with(|| cause.to_owned());
         StoreError::Poisoned { cause: cause.clone() }
     }

@@ -35,6 +35,8 @@ use towline_store::{QueueLookup, QueueView};
 
 /// Maximum number of items that one call makes ready. The next call continues; late items still get their position.
 const READY_MAX: usize = 65_536;
+/// Maximum number of expired key-value records that one call drops. Until then they count for the limit of their bytes only.
+const KV_DROPPED_MAX: usize = 8192;
 
 #[derive(Default)]
 pub struct Index {
@@ -59,6 +61,8 @@ pub struct Index {
     /// Live bytes by segment number.
     live: Vec<u64>,
     live_total: u64,
+    /// A segment had fewer live bytes than a record that died, so the live bytes are wrong.
+    is_miscounted: bool,
     /// The next sequence number at which to look for items of deleted queues.
     reap_from: Option<u64>,
     /// A queue was deleted during this round, so another round is needed.
@@ -245,9 +249,10 @@ impl Index {
             }
             effects.promoted(id, fairness_key);
         }
-        while let Some((time, _)) = self.kv_timers.first() {
-            if *time > self.now {
-                break;
+        for _ in 0..KV_DROPPED_MAX {
+            match self.kv_timers.first() {
+                Some((time, _)) if *time <= self.now => {}
+                _ => break,
             }
             if let Some((_, key)) = self.kv_timers.pop_first() {
                 self.drop_kv(&key);
@@ -257,6 +262,14 @@ impl Index {
     }
 
     pub fn apply(&mut self, entry: IndexUpdate) -> Result<(), LogInconsistency> {
+        self.apply_update(entry)?;
+        match self.is_miscounted {
+            false => Ok(()),
+            true => Err(LogInconsistency("a segment has fewer live bytes than the record that dies")),
+        }
+    }
+
+    fn apply_update(&mut self, entry: IndexUpdate) -> Result<(), LogInconsistency> {
         match entry {
             IndexUpdate::Item(entry) => self.apply_item(entry),
             IndexUpdate::ItemRemoved { sequence } => {

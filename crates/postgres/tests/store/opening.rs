@@ -6,6 +6,7 @@ use crate::server::{RUNTIME, SHARED, connect};
 use std::thread;
 use std::time::Duration;
 use tokio_postgres::Config;
+use towline_domain::id::SEQUENCE_ACCEPTED_MAX;
 use towline_domain::{Millis, Policy};
 use towline_postgres::{Options, Postgres, Time};
 use towline_store::{Store, StoreError};
@@ -107,4 +108,18 @@ fn damaged_rows_are_reported_and_not_served() {
             other => panic!("{other:?}"),
         }
     }
+    assert_eq!(block_on(Store::metrics(&store)).unwrap().damages, 4, "each read and each receive met it");
+}
+
+#[test]
+fn a_store_that_has_used_up_its_numbers_refuses_submits_in_words() {
+    let schema = new_schema();
+    let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    run(&store, submit("jobs", "before")).unwrap();
+    execute(&format!("SELECT setval('{schema}.item_sequence', {SEQUENCE_ACCEPTED_MAX})"));
+    let refusal = run(&store, submit("jobs", "after")).unwrap_err();
+    assert_eq!(refusal.code(), "store_full");
+    assert!(refusal.to_string().contains("towline export"), "{refusal}");
+    assert_eq!(receive(&store, "jobs", 10, seed(0, 0)).len(), 1, "all else works");
 }

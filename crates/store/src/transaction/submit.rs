@@ -6,6 +6,7 @@ use crate::{Reply, Restore};
 use std::borrow::Cow;
 use towline_domain as domain;
 use towline_domain::change::Answer;
+use towline_domain::id::SEQUENCE_ACCEPTED_MAX;
 use towline_domain::{Command, Context, Head, QueueId, QueueName, Refusal, Submission};
 
 pub(super) fn submit<W: Workspace>(
@@ -21,7 +22,7 @@ pub(super) fn submit<W: Workspace>(
     }
     let replaced = replaceable(workspace, queue.id, submission.body.replace_key.as_deref());
     if replaced.is_none()
-        && let Err(refusal) = workspace.check_item_room()
+        && let Err(refusal) = check_room(workspace)
     {
         return Ok(Err(refusal));
     }
@@ -54,6 +55,14 @@ pub(super) fn submit<W: Workspace>(
     apply(workspace, sequence, chosen_id, change)
 }
 
+/// Whether the store has room for another item, and a number for it.
+fn check_room<W: Workspace>(workspace: &W) -> Result<(), Refusal> {
+    match workspace.next_sequence() {
+        next if next > SEQUENCE_ACCEPTED_MAX => Err(Refusal::NumbersUsedUp { used: next - 1 }),
+        _ => workspace.check_item_room(),
+    }
+}
+
 /// The pending item that a submit with this replace key replaces.
 fn replaceable<'a, W: Workspace>(
     workspace: &'a W,
@@ -71,7 +80,7 @@ pub(super) fn restore<W: Workspace>(workspace: &mut W, restore: Restore) -> Resu
     let Some(queue) = workspace.by_name(&name) else {
         return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
     };
-    if let Err(refusal) = workspace.check_item_room() {
+    if let Err(refusal) = check_room(workspace) {
         return Ok(Err(refusal));
     }
     let id = item.head.id;
