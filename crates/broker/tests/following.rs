@@ -227,7 +227,7 @@ impl Interceptor for Failing {
             return Box::pin(async { Err(StoreError::Unavailable { cause: "unreachable".to_owned() }) });
         }
         let at = match &from {
-            EventsFrom::After(cursor) => cursor.in_store(EventId::store_of(SALT)).map(|at| at.group),
+            EventsFrom::After(cursor) => cursor.in_store(EventId::store_of(SALT, 0)).map(|at| at.group),
             EventsFrom::Oldest | EventsFrom::Now => None,
         };
         if at.is_some_and(|at| at < self.damaged_before.load(Ordering::SeqCst)) {
@@ -245,7 +245,7 @@ async fn damaged_events_end_current_followers_but_not_new_ones() {
     broker.update(submits(1)).await.unwrap();
     next_submitted(&mut follower, 1).await;
     // Damage the position at which the reader waits.
-    let seen = follower.cursor().in_store(EventId::store_of(SALT)).unwrap().group;
+    let seen = follower.cursor().in_store(EventId::store_of(SALT, 0)).unwrap().group;
     store.guard.damaged_before.store(seen + 1, Ordering::SeqCst);
     broker.update(submits(1)).await.unwrap();
     let answer = tokio::time::timeout(NEVER, follower.next()).await.expect("the follower gets an answer");

@@ -197,7 +197,7 @@ impl Everything {
             let known = self.queues.values().chain(made).find(|queue| queue.id == event.queue);
             let queue = known.map(|queue| queue.name.clone());
             self.last_event += 1;
-            let id = EventId { store: EventId::store_of(self.salt), group: self.last_event, nth: 0 };
+            let id = EventId { store: EventId::store_of(self.salt, 0), group: self.last_event, nth: 0 };
             self.events.push_back(Event { id, at: self.now, kind: event.kind, queue, item: event.item });
             if self.events.len() > EVENTS_KEPT {
                 self.events.pop_front();
@@ -515,7 +515,7 @@ impl Store for ReferenceStore {
 
     fn events(&self, from: EventsFrom, limit: usize) -> BoxFuture<'_, Result<Events>> {
         let state = self.lock();
-        let store = EventId::store_of(state.salt);
+        let store = EventId::store_of(state.salt, 0);
         let kept_after = state.last_event - state.events.len() as u64;
         let after = match from {
             EventsFrom::Oldest => Some(kept_after),

@@ -81,8 +81,8 @@ impl Embedded {
         let (durability, alone_bytes) = (options.durability, options.alone_bytes);
         let engine = Engine::open(disk.clone(), options, &*clock)?;
         let salt = engine.salt;
-        let meta = Meta { salt, segment_bytes: engine.segment_bytes };
-        let event_reader = Arc::new(EventReader::new(salt, engine.index.queue_names.clone()));
+        let meta = Meta { salt, segment_bytes: engine.segment_bytes, history: engine.history };
+        let event_reader = Arc::new(EventReader::new(meta, engine.index.queue_names.clone()));
         let readers = ReaderPool::start(&*disk, waiting_max)?;
         let shared = Arc::new(Shared::default());
         let (requests, incoming) = crossbeam_channel::bounded(waiting_max);
@@ -130,9 +130,8 @@ impl Embedded {
         async {
             match self.ask(Query::Status).await? {
                 Found::Status(status) => {
-                    let damages = self.shared.damages() + u64::from(status.damage.is_some());
                     let damage = self.shared.damage().or(status.damage);
-                    Ok(Status { damage, damages, ..status })
+                    Ok(Status { damage, ..status })
                 }
                 _ => Err(StoreError::Closed),
             }
@@ -346,7 +345,10 @@ impl Store for Embedded {
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {
         async {
             match self.ask(Query::StoreMetrics).await? {
-                Found::StoreMetrics(metrics) => Ok(metrics.with_clock(self.clock.state())),
+                Found::StoreMetrics(mut metrics) => {
+                    metrics.damages += self.shared.damages();
+                    Ok(metrics.with_clock(self.clock.state()))
+                }
                 _ => Err(StoreError::Closed),
             }
         }

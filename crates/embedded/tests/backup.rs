@@ -3,11 +3,13 @@
 
 mod rig;
 
+use futures::executor::block_on;
 use rig::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use towline_embedded::{BackupError, Embedded, restore, verify};
+use towline_store::{Events, EventsFrom, Store};
 
 fn filled(path: &Path) -> Embedded {
     let clock = clock();
@@ -34,6 +36,37 @@ fn a_backup_opens_with_the_content_of_the_store() {
     assert!(report.segments > 0 && report.frames > 0 && report.records > 0, "{report:?}");
     assert!(verify(&target).unwrap().is_whole());
     assert_eq!(queues_and_items(&target), queues_and_items(&source));
+}
+
+#[test]
+fn event_cursors_of_a_store_and_of_its_copies_are_not_valid_in_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let [source, backup, copy] = ["store", "backup", "copy"].map(|name| directory.path().join(name));
+    let after_all = |store: &Embedded| match block_on(store.events(EventsFrom::Now, 1)).unwrap() {
+        Events::Page(page) => EventsFrom::After(page.next),
+        other => panic!("{other:?}"),
+    };
+    let is_known = |store: &Embedded, from: &EventsFrom| {
+        matches!(block_on(store.events(from.clone(), 1)).unwrap(), Events::Page(_))
+    };
+    let store = new_store(&source);
+    submit(&store, "before the backup");
+    let before = after_all(&store);
+    store.backup(&backup).unwrap();
+    submit(&store, "after the backup");
+    let after = after_all(&store);
+    drop(store);
+    restore(&backup, &copy).unwrap();
+    let restored = try_open(&copy).unwrap();
+    // As many events as in the store, but other ones.
+    submit(&restored, "after the restore");
+    submit(&restored, "and another one");
+    assert!(!is_known(&restored, &before) && !is_known(&restored, &after));
+    let own = after_all(&restored);
+    drop(restored);
+    assert!(is_known(&try_open(&copy).unwrap(), &own), "a copy keeps its history");
+    let store = try_open(&source).unwrap();
+    assert!(is_known(&store, &before) && is_known(&store, &after) && !is_known(&store, &own));
 }
 
 #[test]

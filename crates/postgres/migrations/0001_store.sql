@@ -8,6 +8,10 @@ CREATE TABLE catalog (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     -- Part of every item id, and of the name of the notification channel.
     salt bigint NOT NULL,
+    -- Where the table is, and which of the copies of the store this is: 0 for the original. A restored dump is somewhere
+    -- else, so the first server that opens it gives it another number. NULL: no server has opened the store yet.
+    home text,
+    history integer NOT NULL DEFAULT 0,
     -- Rises with every change of a queue. A server compares it to find out whether its cached queues are current.
     version bigint NOT NULL DEFAULT 0,
     -- The partition of `payloads` that new rows go to.

@@ -25,8 +25,8 @@ use tokio::task::AbortHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    BoxFuture, CountPage, Cursor, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView, Result,
-    Store, StoreError, StoreIdentity, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
+    BoxFuture, CountPage, Cursor, EventId, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView,
+    Result, Store, StoreError, StoreIdentity, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
 };
 
 /// The store on PostgreSQL. When it is dropped, its workers finish their present batches and end.
@@ -79,20 +79,25 @@ impl Postgres {
         let client = session::connect(&target).await?;
         migrate::prepare(&client, &options).await?;
         let read = async {
-            let salt: i64 = client.query_one("SELECT salt FROM catalog", &[]).await?.get(0);
+            client.execute(query!("update_home"), &[]).await?;
+            let row = client.query_one("SELECT salt, history FROM catalog", &[]).await?;
+            let (salt, history): (i64, i32) = (row.get(0), row.get(1));
+            let event_store = EventId::store_of(salt.cast_unsigned(), history.cast_unsigned());
             let latest = client.query_one("SELECT max(decided_at) FROM sessions", &[]).await?;
             let latest = latest.get::<_, Option<i64>>(0).map_or(Timestamp(0), timestamp);
             let reading = timestamp(client.query_one(query!("read_clock"), &[]).await?.get(0));
             let queues = client.query(query!("read_changed_queues"), &[&-1_i64]).await?;
-            Ok((salt.cast_unsigned(), SteadyClock::new(time, reading, latest), queues))
+            let clock = SteadyClock::new(time, reading, latest);
+            Ok((salt.cast_unsigned(), event_store, clock, queues))
         };
-        let (salt, clock, queues) = read.await.map_err(|error| fault(&error))?;
+        let (salt, event_store, clock, queues) = read.await.map_err(|error| fault(&error))?;
         let clock = Arc::new(clock);
         let mut queue_catalog = Catalog::default();
         queue_catalog.learn(&queues)?;
         let catalog = Arc::new(CatalogCache::default());
         catalog.put(Arc::new(queue_catalog));
-        let reader = Reader::new(&target, &options, salt, clock.clone())?;
+        let metrics = Arc::new(StdMutex::new(StoreMetrics::default()));
+        let reader = Reader::new(&target, &options, salt, event_store, clock.clone(), metrics.clone())?;
         let exchange = Arc::new(HintExchange::default());
         let mut tasks = Vec::new();
         if options.notify {
@@ -105,7 +110,6 @@ impl Postgres {
             };
             tasks.push(tokio::spawn(peers::run(listener)).abort_handle());
         }
-        let metrics = Arc::new(StdMutex::new(StoreMetrics::default()));
         let shared = Arc::new(Shared {
             target,
             schema: options.schema,
@@ -146,7 +150,10 @@ impl Store for Postgres {
         let waiting = self.waiting_max;
         Box::pin(async move {
             match sent {
-                Ok(()) => answers.await.unwrap_or(Err(StoreError::Closed)),
+                Ok(()) => {
+                    let answered = answers.await.unwrap_or(Err(StoreError::Closed));
+                    answered.inspect_err(|fault| self.reader.note_damage(fault))
+                }
                 Err(mpsc::error::TrySendError::Full(_)) => Err(StoreError::Busy { waiting }),
                 Err(mpsc::error::TrySendError::Closed(_)) => Err(StoreError::Closed),
             }

@@ -148,8 +148,15 @@ impl Shards {
                 })
             })
             .await?;
-        if parts.iter().all(|(_, elsewhere)| *elsewhere) {
+        let known = parts.iter().filter(|(_, elsewhere)| !elsewhere).count();
+        if known == 0 {
             return Ok(Events::Elsewhere);
+        }
+        // A position in a store that is none of the shards: a shard was restored from a backup and has another history.
+        if let EventsFrom::After(cursor) = &from
+            && cursor.stores() > known + self.shards.len() - parts.len()
+        {
+            return Ok(Events::Gone);
         }
         let mut next = match from {
             EventsFrom::After(cursor) => cursor,

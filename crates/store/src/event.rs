@@ -19,10 +19,11 @@ pub struct EventId {
 }
 
 impl EventId {
-    /// Identifies a store in event ids. Does not reveal the store's salt.
+    /// Identifies a store in event ids. Does not reveal the store's salt. A copy of a store (a restored backup or dump) has
+    /// the same salt and another history, so the cursors of one are not valid in the other.
     #[must_use]
-    pub fn store_of(salt: u64) -> u32 {
-        (digest::tag("events of", &salt.to_string()) >> 32) as u32
+    pub fn store_of(salt: u64, history: u32) -> u32 {
+        (digest::tag("events of", &format!("{salt} {history}")) >> 32) as u32
     }
 }
 
@@ -50,6 +51,12 @@ impl EventCursor {
     #[must_use]
     pub fn after_group(store: u32, group: u64) -> EventCursor {
         EventCursor::after(EventId { store, group, nth: u32::MAX })
+    }
+
+    /// The number of stores that the reader has a position in.
+    #[must_use]
+    pub fn stores(&self) -> usize {
+        self.0.len()
     }
 
     /// The position in one store.

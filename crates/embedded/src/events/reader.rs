@@ -5,6 +5,7 @@ use super::queue_names::QueueNames;
 use super::range::{ALL_RECORDS, EventRange, FrameRange};
 use super::window::Window;
 use crate::log::frame::{self, FrameHeader};
+use crate::log::meta::Meta;
 use crate::log::record::{self, Record, RecordError, RecordKind};
 use crate::log::segment::{HEADER_BYTES, file_name};
 use parking_lot::Mutex;
@@ -37,8 +38,8 @@ impl PageBuilder {
 }
 
 impl EventReader {
-    pub(crate) fn new(salt: u64, names: Arc<QueueNames>) -> EventReader {
-        EventReader { store: EventId::store_of(salt), salt, names, positions: Mutex::default() }
+    pub(crate) fn new(Meta { salt, history, .. }: Meta, names: Arc<QueueNames>) -> EventReader {
+        EventReader { store: EventId::store_of(salt, history), salt, names, positions: Mutex::default() }
     }
 
     pub(crate) fn read(&self, events: &EventRange, limit: usize) -> Result<EventPage, StoreError> {

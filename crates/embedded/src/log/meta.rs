@@ -1,4 +1,5 @@
-//! `towline.meta`: marks a directory as a store, and holds its format number. Written once, when the store is created.
+//! `towline.meta`: marks a directory as a store, and holds its format number. Written when the store is created, and at the
+//! first opening of a copy.
 //!
 //! **Invariant:** opening compares the format number with [`FORMAT`] before it reads any other file. A directory with this file
 //! has a segment: the file gets its name after the first segment is durable.
@@ -6,7 +7,7 @@
 //! ```text
 //!  0 magic     8 bytes "TOWLINE\0"
 //!  8 format    u32
-//! 12 zero      u32
+//! 12 history   u32   0 for an original; tells a copy from it, so that event cursors of one are not valid in the other
 //! 16 salt      u64   identifies the store; seeds all checks and all item ids
 //! 24 segment   u64   size of a segment in bytes
 //! 32 check     u32   CRC32C of the bytes before
@@ -30,14 +31,18 @@ pub const FORMAT: u32 = 1;
 pub struct Meta {
     pub salt: u64,
     pub segment_bytes: u64,
+    pub history: u32,
 }
+
+/// The history of a copy that was not opened yet.
+pub const COPIED: u32 = u32::MAX;
 
 impl Meta {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT.to_le_bytes());
-        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&self.history.to_le_bytes());
         bytes.extend_from_slice(&self.salt.to_le_bytes());
         bytes.extend_from_slice(&self.segment_bytes.to_le_bytes());
         bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
@@ -94,6 +99,6 @@ impl Meta {
         if length < BYTES || word(32) != crc32c::crc32c(&bytes[..32]) || word(8) != FORMAT {
             return Err(OpenError::corrupt(disk, META_FILE, "its checksum does not match"));
         }
-        Ok(Some(Meta { salt: long(16), segment_bytes: long(24) }))
+        Ok(Some(Meta { salt: long(16), segment_bytes: long(24), history: word(12) }))
     }
 }

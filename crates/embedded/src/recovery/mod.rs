@@ -47,7 +47,7 @@ impl Recovered {
         for name in names.iter().filter(|name| segment::parse_name(name).is_some()) {
             disk.remove(name).map_err(|error| OpenError::io(disk, name, error))?;
         }
-        let meta = Meta { salt: options.salt, segment_bytes: options.segment_bytes };
+        let meta = Meta { salt: options.salt, segment_bytes: options.segment_bytes, history: 0 };
         meta.prepare(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
         Ok(Recovered::empty(meta))
     }

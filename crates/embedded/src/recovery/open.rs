@@ -6,7 +6,7 @@ use crate::error::OpenError;
 use crate::index::Index;
 use crate::log::disk::{Disk, write_full};
 use crate::log::frame;
-use crate::log::meta::{META_FILE, Meta};
+use crate::log::meta::{COPIED, META_FILE, Meta};
 use crate::log::segment::{self, HEADER_BYTES, Segment};
 use crate::log::sidecar::SidecarBuilder;
 use crate::options::Options;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use towline_domain::Timestamp;
+use towline_domain::{Timestamp, digest};
 use towline_store::{Clock, StoreMetrics};
 
 /// Cleared at a time behind the end of the log.
@@ -26,9 +26,14 @@ impl Engine {
     /// Opens the store in a directory, or creates one. The caller holds the directory's lock.
     pub fn open(disk: Arc<dyn Disk>, options: Options, clock: &dyn Clock) -> Result<Engine, OpenError> {
         options.check()?;
-        if let Some(recovered) = Recovered::read(&*disk, &options)? {
+        if let Some(mut recovered) = Recovered::read(&*disk, &options)? {
             if !options.plant.has(Bug::TimeGoesBack) && !options.plant.has(Bug::TimeStandsStill) {
                 clock.resume(recovered.time);
+            }
+            if recovered.meta.history == COPIED {
+                let history = digest::tag("history", &format!("{} {}", options.salt, clock.now().0));
+                recovered.meta.history = history as u32 % COPIED;
+                recovered.meta.write(&*disk).map_err(|error| OpenError::io(&*disk, META_FILE, error))?;
             }
             return Engine::start(disk, options, recovered, clock.now());
         }
@@ -108,7 +113,8 @@ impl Engine {
         let (segment, end) = (newest.segment.clone(), newest.end);
         // The segments of a backup are cut to their content.
         let is_whole = newest.header.size == self.segment_bytes && segment.has_room(self.segment_bytes);
-        let least = if self.free.is_empty() { self.segment_bytes / 32 } else { self.segment_bytes / 8 };
+        // Without a spare there is no other way to open, even if the rest takes no operation: the store then serves reads.
+        let least = if self.free.is_empty() { 0 } else { self.segment_bytes / 8 };
         if !is_whole || self.segment_bytes - end < least {
             return Ok(false);
         }
@@ -153,6 +159,7 @@ impl Engine {
             disk,
             options,
             salt: meta.salt,
+            history: meta.history,
             segment_bytes: meta.segment_bytes,
             index,
             segments: BTreeMap::new(),

@@ -9,7 +9,7 @@ use super::directories::{Lock, clear, empty_target, lock, open_source};
 use super::integrity_scan::{Finding, IntegrityScan};
 use crate::error::OpenError;
 use crate::log::disk::{Disk, write_full};
-use crate::log::meta::{META_FILE, Meta};
+use crate::log::meta::{COPIED, META_FILE, Meta};
 use crate::log::record::Record;
 use crate::log::scan::{Checks, SegmentBytes};
 use crate::log::segment::{self, HEADER_BYTES, SegmentHeader};
@@ -112,7 +112,12 @@ impl Snapshot {
     /// The file that makes a directory a store. Its final name must be the last change to a directory.
     #[must_use]
     pub fn meta_file(&self) -> SnapshotFile {
-        SnapshotFile { name: META_FILE.to_owned(), bytes: self.meta.encode(), frames: 0, records: 0 }
+        SnapshotFile { name: META_FILE.to_owned(), bytes: self.copied_meta().encode(), frames: 0, records: 0 }
+    }
+
+    /// From here, the copy and the original go on by themselves.
+    fn copied_meta(&self) -> Meta {
+        Meta { history: COPIED, ..self.meta }
     }
 
     /// Reads and verifies a segment, and cuts it to its content.
@@ -152,7 +157,7 @@ impl Snapshot {
             report.bytes += bytes.len() as u64;
         }
         target.sync_directory().map_err(|error| OpenError::io(target, "", error))?;
-        self.meta.write(target).map_err(|error| OpenError::io(target, META_FILE, error))?;
+        self.copied_meta().write(target).map_err(|error| OpenError::io(target, META_FILE, error))?;
         Ok(report)
     }
 }

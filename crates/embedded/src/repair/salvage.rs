@@ -11,7 +11,7 @@ use crate::error::OpenError;
 use crate::index::table::PartsAt;
 use crate::index::update::{IndexUpdate, ItemUpdate};
 use crate::log::disk::{Disk, RealDisk, read_full};
-use crate::log::meta::META_FILE;
+use crate::log::meta::{COPIED, META_FILE, Meta};
 use crate::log::record::{self, Parts, Record, RecordEncoder, RecordKind, RecordPlace};
 use crate::log::segment::Segment;
 use crate::options::Options;
@@ -202,7 +202,8 @@ impl SalvageWriter {
         self.engine.sync()?;
         let disk = &*self.disk;
         disk.sync_directory().map_err(|error| OpenError::io(disk, "", error))?;
-        scan.meta.write(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
+        let meta = Meta { history: COPIED, ..scan.meta };
+        meta.write(disk).map_err(|error| OpenError::io(disk, META_FILE, error))?;
         Ok(())
     }
 }

@@ -149,10 +149,19 @@ pub fn new_faulty_store(path: &Path) -> (Arc<Embedded>, Arc<Faults>) {
 }
 
 pub fn open_faulty(path: &Path, segment_bytes: u64, faults: &Arc<Faults>) -> Result<Embedded, OpenError> {
+    open_faulty_at(path, segment_bytes, faults, clock())
+}
+
+pub fn open_faulty_at(
+    path: &Path,
+    segment_bytes: u64,
+    faults: &Arc<Faults>,
+    clock: Arc<ManualClock>,
+) -> Result<Embedded, OpenError> {
     let disk = FaultyDisk { real: RealDisk::new(path).unwrap(), faults: faults.clone() };
     // Let groups overlap as under load, and avoid syncs that the test has not planned.
     let options = Options { alone_bytes: 0, fill: false, ..options(segment_bytes) };
-    Embedded::open_on(Arc::new(disk), options, clock())
+    Embedded::open_on(Arc::new(disk), options, clock)
 }
 
 #[derive(Debug)]

@@ -55,7 +55,7 @@ impl Reader {
     }
 
     pub(crate) async fn events(&self, from: EventsFrom, limit: usize) -> Result<Events, Failure> {
-        let store = EventId::store_of(self.salt);
+        let store = self.event_store;
         let client = self.client().await?;
         let EventRange { removed_through, through, visible } =
             self.event_range(&client, from == EventsFrom::Now).await?;

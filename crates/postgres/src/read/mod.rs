@@ -21,6 +21,7 @@ use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Status, TimeoutType, Transaction,
 };
 use futures::FutureExt;
+use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use tokio_postgres::{IsolationLevel, Row};
 use towline_domain::kv::KvRecord;
 use towline_domain::select::READ_BYTES_MAX;
 use towline_domain::{CountKind, FieldSet, Item, ItemId, QueueId, QueueName, Timestamp, limits};
-use towline_store::{BoxFuture, KvPage, QueueView, StoreError, StoredItem};
+use towline_store::{BoxFuture, KvPage, QueueView, StoreError, StoreMetrics, StoredItem};
 
 /// The outcomes, errors and edited bodies of this many items are small enough to be read without asking for their size.
 const SIDES_UNMEASURED: usize = 16;
@@ -51,8 +52,11 @@ pub(crate) struct Reader {
     pool: Pool,
     runtime: tokio::runtime::Handle,
     pub(crate) salt: u64,
+    /// The store in event ids.
+    pub(crate) event_store: u32,
     pub(crate) clock: Arc<SteadyClock>,
     pub(crate) watermark: Arc<EventWatermark>,
+    metrics: Arc<Mutex<StoreMetrics>>,
 }
 
 impl Reader {
@@ -60,7 +64,9 @@ impl Reader {
         target: &Target,
         options: &Options,
         salt: u64,
+        event_store: u32,
         clock: Arc<SteadyClock>,
+        metrics: Arc<Mutex<StoreMetrics>>,
     ) -> Result<Reader, StoreError> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let wait = Some(Duration::from_millis(options.statement_timeout_ms.into()));
@@ -76,8 +82,10 @@ impl Reader {
             pool,
             runtime: tokio::runtime::Handle::current(),
             salt,
+            event_store,
             clock,
             watermark: Arc::default(),
+            metrics,
         })
     }
 
@@ -89,10 +97,18 @@ impl Reader {
     {
         let read = self.runtime.spawn(read(self.clone()));
         read.map(|ended| match ended {
-            Ok(answer) => answer.map_err(StoreError::from),
+            Ok(answer) => answer.map_err(StoreError::from).inspect_err(|error| self.note_damage(error)),
             Err(_) => Err(StoreError::Closed),
         })
         .boxed()
+    }
+
+    /// Counts a fault that is damage, and writes it to the log.
+    pub(crate) fn note_damage(&self, fault: &StoreError) {
+        if matches!(fault, StoreError::Corrupt { .. }) {
+            tracing::error!("{fault}");
+            self.metrics.lock().damages += 1;
+        }
     }
 
     pub(crate) async fn client(&self) -> Result<Object, Failure> {

@@ -6,7 +6,7 @@ use crate::server::{Own, RUNTIME, connect, run_tool};
 use towline_domain::ItemState;
 use towline_domain::Policy;
 use towline_postgres::Time;
-use towline_store::{Operation, Store};
+use towline_store::{Events, EventsFrom, Operation, Store};
 
 #[test]
 fn a_restored_dump_of_the_schema_is_the_complete_store() {
@@ -33,6 +33,19 @@ fn a_restored_dump_of_the_schema_is_the_complete_store() {
     config.dbname("copy");
     let copy = open(&config, "towline", Time::Database).unwrap();
     assert_eq!(counts(&copy, "jobs"), counts(&store, "jobs"));
+    // The two go on by themselves, so a cursor of one is not valid in the other.
+    let cursor = |store: &dyn Store| match block_on(store.events(EventsFrom::Now, 1)).unwrap() {
+        Events::Page(page) => EventsFrom::After(page.next),
+        other => panic!("{other:?}"),
+    };
+    let (original, copied) = (cursor(&store), cursor(&copy));
+    assert_eq!(block_on(copy.events(original.clone(), 1)).unwrap(), Events::Elsewhere);
+    assert_eq!(block_on(store.events(copied.clone(), 1)).unwrap(), Events::Elsewhere);
+    drop(copy);
+    let copy = open(&config, "towline", Time::Database).unwrap();
+    assert!(matches!(block_on(copy.events(copied, 1)).unwrap(), Events::Page(_)), "a copy has one history");
+    let again = open(&server.config(), "towline", Time::Database).unwrap();
+    assert!(matches!(block_on(again.events(original, 1)).unwrap(), Events::Page(_)));
     let shown = |store: &dyn Store| block_on(store.get(ids.clone(), towline_domain::FieldSet::ALL)).unwrap();
     assert_eq!(shown(&copy), shown(&store));
     // The dump includes leases. Ids of new items differ from the restored ones.

@@ -4,7 +4,7 @@ use super::{IntegrityScan, ScannedSegment, Totals};
 use crate::error::OpenError;
 use crate::log::disk::Disk;
 use crate::log::frame::FrameHeader;
-use crate::log::meta::{META_FILE, Meta};
+use crate::log::meta::{COPIED, META_FILE, Meta};
 use crate::log::segment::{self, HEADER_BYTES, Segment, SegmentHeader};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,5 +166,5 @@ fn guess_meta(disk: &dyn Disk, files: &[Segment]) -> Result<Option<Meta>, OpenEr
         }
     }
     let most = found.into_iter().max_by_key(|(_, (count, _))| *count);
-    Ok(most.map(|(salt, (_, segment_bytes))| Meta { salt, segment_bytes }))
+    Ok(most.map(|(salt, (_, segment_bytes))| Meta { salt, segment_bytes, history: COPIED }))
 }
