@@ -6,7 +6,7 @@ use crate::outcome::{Found, Query};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use towline_domain::{FieldSet, QueueId, limits};
-use towline_store::Cursor;
+use towline_store::{Cursor, StoreMetrics};
 
 impl Engine {
     pub fn query(&mut self, query: Query) -> Found {
@@ -83,12 +83,14 @@ impl Engine {
             }
             Query::Events(start) => Found::Events(self.event_range(start)),
             Query::Status => Found::Status(self.status()),
-            Query::StoreMetrics => {
-                let mut metrics = self.metrics;
-                metrics.damages = u64::from(self.status.damage.is_some());
-                Found::StoreMetrics(Box::new(metrics))
-            }
+            Query::StoreMetrics => Found::StoreMetrics(Box::new(self.store_metrics())),
         }
+    }
+
+    fn store_metrics(&self) -> StoreMetrics {
+        let mut metrics = self.metrics;
+        metrics.damages = u64::from(self.status.damage.is_some());
+        metrics
     }
 
     /// Without payload fields, only the item reader knows how much it reads: it stops at the limit.
