@@ -140,3 +140,19 @@ async fn a_claim_that_came_to_nothing_keeps_no_buffer() {
     scene.until("it is collected", || async { scene.state(&id).await.is_none() }).await;
     scene.until("its claim, too", || async { scene.blobs().await.is_empty() }).await;
 }
+
+#[tokio::test]
+async fn nothing_is_deleted_while_deletions_pause() {
+    let scene = Scene::new(often(1)).await;
+    let pause = scene.broker.pause_deletions().await;
+    let item = scene.held().await;
+    let id = output_buffer(&item);
+    scene.write(&id, b"x").await.unwrap();
+    scene.settle(&item, release()).await.unwrap();
+    let given_back_at = scene.broker.now();
+    // Time for many rounds.
+    scene.until("a second has passed", || async { scene.broker.now().since(given_back_at).0 > 1000 }).await;
+    assert!(scene.state(&id).await.is_some(), "a backup may be about to copy it");
+    drop(pause);
+    scene.until("it is collected", || async { scene.state(&id).await.is_none() }).await;
+}

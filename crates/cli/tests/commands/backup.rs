@@ -195,6 +195,9 @@ fn nothing_is_written_over() {
     assert_eq!(files(&out).len(), 1);
     let nowhere = backup_of(&out.join("nowhere"), &server.directory().join("new"));
     assert!(nowhere.code == Some(1) && nowhere.stderr.contains("--data"), "{nowhere:?}");
+    let mut elsewhere = towline(&["backup", "--buffers", "/nowhere"]);
+    let elsewhere = Run::of(elsewhere.arg(server.directory().join("new")).arg("--data").arg(&data));
+    assert!(elsewhere.code == Some(1) && elsewhere.stderr.contains("with --buffers"), "{elsewhere:?}");
     let no_backup = restore(&out, &server.directory().join("new"));
     assert!(no_backup.stderr.contains("is not a backup"), "{no_backup:?}");
     assert!(!server.directory().join("new").exists());

@@ -21,8 +21,12 @@ pub fn backup(
     if !settings.data.is_dir() {
         return Err(BackupError::NoStore(settings.data.display().to_string()));
     }
-    let snapshot = Snapshot::of_directory(&settings.data)?;
     let place = settings.buffers.location(&settings.data);
+    // A server writes the owner at its first start. Without it the place is a wrong one, and items would lose their objects.
+    if matches!(&place, Location::Directory(directory) if !directory.join("owner").is_file()) {
+        return Err(BackupError::NoBuffers(place.to_string()));
+    }
+    let snapshot = Snapshot::of_directory(&settings.data)?;
     let mut directory = Directory::begin(target, Some(BackupHeader::of(&place)), copied)?;
     copy_to(&mut directory, &snapshot, &place)?;
     let totals = directory.finish()?;

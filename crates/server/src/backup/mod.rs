@@ -89,6 +89,11 @@ pub enum BackupError {
         "there is no store in {0}; give its directory with --data, or no --data to back up a running server"
     )]
     NoStore(String),
+    #[error(
+        "there are no buffers of a store in {0}; give the place that the server uses with --buffers. If no server has used the \
+         store yet, start one once"
+    )]
+    NoBuffers(String),
 }
 
 impl BackupError {
