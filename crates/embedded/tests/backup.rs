@@ -46,8 +46,9 @@ fn event_cursors_of_a_store_and_of_its_copies_are_not_valid_in_each_other() {
         Events::Page(page) => EventsFrom::After(page.next),
         other => panic!("{other:?}"),
     };
+    // The events may have been collected since.
     let is_known = |store: &Embedded, from: &EventsFrom| {
-        matches!(block_on(store.events(from.clone(), 1)).unwrap(), Events::Page(_))
+        block_on(store.events(from.clone(), 1)).unwrap() != Events::Elsewhere
     };
     let store = new_store(&source);
     submit(&store, "before the backup");
