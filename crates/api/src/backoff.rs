@@ -14,7 +14,7 @@ const BACKOFF: &str = "backoff";
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum BackoffBody {
-    /// A preset: `none`, `tyger`, `ayepi`, `quantumleap`, `cyclotron`, `aicf-ai` or `aicf-quantum`.
+    /// A preset: `default` (1 s, doubling up to 5 min, with jitter), `none`, `tyger`, `ayepi`, `quantumleap`, `cyclotron`, `aicf-ai` or `aicf-quantum`.
     Preset(String),
     Custom(Box<CustomBackoff>),
 }
@@ -112,7 +112,7 @@ impl TryFrom<CustomBackoff> for Backoff {
 
 impl From<&Backoff> for BackoffBody {
     fn from(backoff: &Backoff) -> BackoffBody {
-        if *backoff == Backoff::default() {
+        if *backoff == Backoff::NONE {
             return BackoffBody::Preset("none".to_owned());
         }
         let share = |permille: u32| f64::from(permille) / 1000.0;

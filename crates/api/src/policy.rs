@@ -1,16 +1,17 @@
 //! The policy of a queue.
 
 use crate::backoff::BackoffBody;
-use crate::invalid::invalid;
+use crate::invalid::{invalid, not_one_of};
 use crate::object::object_if_any;
 use crate::order::OrderBody;
 use crate::span::Span;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use towline_domain::flow::RateError;
 use towline_domain::name::NameError;
 use towline_domain::{
-    Backoff, Fairness, LeaseRule, Millis, Order, Policy, PolicyPatch, QueueName, Rate, Refusal,
+    Backoff, FailureKind, Fairness, LeaseRule, Millis, Order, Policy, PolicyPatch, QueueName, Rate, Refusal,
+    Unique,
 };
 use utoipa::ToSchema;
 
@@ -26,6 +27,7 @@ pub struct PolicyBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 10000)]
     pub max_retries: Option<i64>,
+    /// The delay before a retry. Default: 1 s, doubling up to 5 min, each delay shortened at random by up to half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<BackoffBody>,
     /// Sets `completed_ttl` and `failed_ttl`. Answers never contain it.
@@ -40,6 +42,11 @@ pub struct PolicyBody {
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub failed_ttl: Option<Option<Span>>,
+    /// How long output buffers that the server created for an attempt are kept after its commit. Default: until a client
+    /// deletes them.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Span>)]
+    pub output_ttl: Option<Option<Span>>,
     /// Fail an item as `expired` if it is not finished this long after its submit.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
@@ -59,10 +66,19 @@ pub struct PolicyBody {
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1)]
     pub depth_limit: Option<Option<i64>>,
-    /// Move failed items to this queue.
+    /// Move failed items to this queue. It must exist.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub dead_letter_queue: Option<Option<String>>,
+    /// Which failed items move to the dead-letter queue: `explicit`, `retries_exhausted`, `expired`, `cancelled`,
+    /// `poison`. Default: all but `cancelled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_items = 1)]
+    pub dead_letter: Option<Vec<String>>,
+    /// How long an idempotency key belongs to its item: `while_exists` (until the item is removed) or
+    /// `while_unfinished` (until the item is completed or failed). Default: `while_exists`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unique: Option<String>,
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseRuleBody>,
     /// Also count finished items by the values of these tags, at most 4.
@@ -164,11 +180,14 @@ impl TryFrom<PolicyBody> for PolicyPatch {
             backoff: body.backoff.map(Backoff::try_from).transpose()?,
             completed_ttl: inner(body.completed_ttl.or_else(|| both.clone()), span("completed_ttl"))?,
             failed_ttl: inner(body.failed_ttl.or(both), span("failed_ttl"))?,
+            output_ttl: inner(body.output_ttl, span("output_ttl"))?,
             expire_after: inner(body.expire_after, span("expire_after"))?,
             give_up_after: inner(body.give_up_after, span("give_up_after"))?,
             poison_after: inner(body.poison_after, |value| count("poison_after", value))?,
             depth_limit: inner(body.depth_limit, |value| count("depth_limit", value))?,
             dead_letter_queue: inner(body.dead_letter_queue, |name| queue_name(&name))?,
+            dead_letter: body.dead_letter.map(failure_kinds).transpose()?,
+            unique: body.unique.as_deref().map(unique).transpose()?,
             lease: body.lease.map(LeaseRule::try_from).transpose()?,
             tally_tags: body.tally_tags.map(|tags| tags.into_iter().collect()),
             concurrency: inner(body.concurrency, |value| count("concurrency", value))?,
@@ -196,6 +215,20 @@ impl From<&Fairness> for FairnessBody {
         let weights = fairness.weights.iter().map(|(key, &weight)| (key.clone(), weight.into()));
         FairnessBody { weights: weights.collect() }
     }
+}
+
+fn failure_kinds(names: Vec<String>) -> Result<BTreeSet<FailureKind>, Refusal> {
+    names.iter().map(|name| failure_kind("dead_letter", name)).collect()
+}
+
+pub(crate) fn failure_kind(what: &'static str, name: &str) -> Result<FailureKind, Refusal> {
+    FailureKind::parse(name)
+        .ok_or_else(|| not_one_of(what, name, &FailureKind::ALL.map(FailureKind::name).join(", ")))
+}
+
+pub(crate) fn unique(name: &str) -> Result<Unique, Refusal> {
+    let found = Unique::ALL.into_iter().find(|unique| unique.name() == name);
+    found.ok_or_else(|| not_one_of("unique", name, &Unique::ALL.map(Unique::name).join(", ")))
 }
 
 fn rate(text: &str) -> Result<Rate, Refusal> {
@@ -236,12 +269,15 @@ impl From<&Policy> for PolicyBody {
             item_ttl: None,
             completed_ttl: span(policy.completed_ttl),
             failed_ttl: span(policy.failed_ttl),
+            output_ttl: span(policy.output_ttl),
             expire_after: span(policy.expire_after),
             give_up_after: span(policy.give_up_after),
             poison_after: Some(policy.poison_after.map(i64::from)),
             order: Some((&policy.order).into()),
             depth_limit: Some(policy.depth_limit.map(number)),
             dead_letter_queue: Some(policy.dead_letter_queue.as_ref().map(ToString::to_string)),
+            dead_letter: Some(policy.dead_letter.iter().map(|kind| kind.name().to_owned()).collect()),
+            unique: Some(policy.unique.name().to_owned()),
             lease: Some(LeaseRuleBody {
                 ack_timeout: lease.ack_timeout.map(Span::from),
                 renewal_permille: lease.renewal_permille.map(i64::from),
@@ -264,6 +300,9 @@ mod tests {
     fn a_shown_policy_parses_to_the_same_policy() {
         let mut policy = Policy { max_retries: 10_000, failed_ttl: None, ..Policy::default() };
         policy.lease.renewals_max = Some(7);
+        policy.output_ttl = Some(Millis::hours(1));
+        policy.unique = Unique::WhileUnfinished;
+        policy.dead_letter = [FailureKind::Poison].into();
         policy.tally_tags = ["team".to_owned()].into();
         policy.flow.concurrency = Some(8);
         policy.flow.rate = "500/30s,burst=7".parse().ok();
@@ -304,6 +343,8 @@ mod tests {
             (r#"{"rate":"fast"}"#, "1000/s"),
             (r#"{"fairness":{"weights":{"a":-1}}}"#, "-1"),
             (r#"{"dead_letter_queue":"a b"}"#, "a b"),
+            (r#"{"dead_letter":["poisoned"]}"#, "poisoned"),
+            (r#"{"unique":"always"}"#, "while_unfinished"),
         ] {
             let body: PolicyBody = serde_json::from_str(text).unwrap();
             let message = Policy::try_from(body).unwrap_err().to_string();

@@ -266,6 +266,7 @@ impl From<Template> for NewItem {
             failed_ttl: overrides.failed_ttl.map(Span::from),
             expire_after: overrides.expire_after.map(Span::from),
             give_up_after: overrides.give_up_after.map(Span::from),
+            unique: overrides.unique.map(|unique| unique.name().to_owned()),
         }
     }
 }

@@ -37,7 +37,7 @@ pub enum VerbName {
     Fail,
     /// Fail this attempt: count it, keep the error, and try again after the backoff.
     Retry,
-    /// Return the item for another attempt. The attempt counts.
+    /// Return the item for another attempt. The attempt counts unless `counted` is false.
     Release,
     /// Return the item until later. The attempt does not count.
     Defer,
@@ -134,6 +134,9 @@ pub struct Action {
     /// retry (instead of the backoff), release, defer: deliver the item no earlier than this long from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
+    /// release: `false` uses up no attempt. Default: true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted: Option<bool>,
     /// defer: deliver the item no earlier than this time.
     #[serde(alias = "until", skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Time>,
@@ -224,6 +227,7 @@ impl Action {
             ("output_params", !self.output_params.is_empty(), &[VerbName::Commit]),
             ("reason", self.reason.is_some(), &[VerbName::Fail, VerbName::Retry]),
             ("delay", self.delay.is_some(), &[VerbName::Retry, VerbName::Release, VerbName::Defer]),
+            ("counted", self.counted.is_some(), &[VerbName::Release]),
             ("ready_at", self.ready_at.is_some(), &[VerbName::Defer]),
         ];
         for (what, given, verbs) in foreign {
@@ -258,7 +262,10 @@ impl Action {
             VerbName::Retry => {
                 Verb::Retry { error: self.reason.unwrap_or_default(), delay: delay(self.delay)?, seed }
             }
-            VerbName::Release => Verb::Release { delay: delay(self.delay)?.unwrap_or(Millis::ZERO) },
+            VerbName::Release => Verb::Release {
+                delay: delay(self.delay)?.unwrap_or(Millis::ZERO),
+                counted: self.counted.unwrap_or(true),
+            },
             VerbName::Defer => Verb::Defer { until: when(self.delay, self.ready_at)?.unwrap_or(When::NOW) },
         };
         Ok((id, LeaseCall { token, verb, adjust }))

@@ -7,7 +7,7 @@ use crate::invalid::invalid;
 use crate::object::{elements, object_if_any};
 use crate::params::{self, Params};
 use crate::payload::{Payload, given};
-use crate::policy::count;
+use crate::policy::{count, unique};
 use crate::problem::ErrorBody;
 use crate::span::Span;
 use crate::text::Text;
@@ -142,7 +142,7 @@ pub struct NewItem {
     /// Deliver the item no earlier than this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Time>,
-    /// Makes the submit repeatable: a second submit with the same key returns the first item.
+    /// Makes the submit repeatable: a second submit with the same key returns the first item. `unique` says for how long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// Replaces the pending item with the same key, if there is one. Use it to debounce.
@@ -227,6 +227,9 @@ pub struct NewItem {
     pub expire_after: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub give_up_after: Option<Span>,
+    /// How long the `idempotency_key` belongs to this item: `while_exists` or `while_unfinished`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unique: Option<String>,
 }
 
 fn span(what: &'static str, span: Option<Span>) -> Result<Option<towline_domain::Millis>, Refusal> {
@@ -271,6 +274,7 @@ impl TryFrom<NewItem> for Submission {
             failed_ttl: span("failed_ttl", item.failed_ttl)?,
             expire_after: span("expire_after", item.expire_after)?,
             give_up_after: span("give_up_after", item.give_up_after)?,
+            unique: item.unique.as_deref().map(unique).transpose()?,
         };
         let fields = Fields {
             state_blob: given("state_blob", item.state_blob, item.state_blob_text, item.state_blob_json)?,

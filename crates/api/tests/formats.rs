@@ -128,7 +128,7 @@ fn order() -> impl Strategy<Value = OrderBody> {
 }
 
 fn policy() -> impl Strategy<Value = PolicyBody> {
-    let spans = vec(option::of(option::of(span())), 5);
+    let spans = vec(option::of(option::of(span())), 6);
     let numbers = (
         option::of(any::<i64>()),
         option::of(option::of(any::<i64>())),
@@ -145,6 +145,7 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
         option::of(option::of(text())),
         option::of(span()),
         option::of(vec(text(), 0..3)),
+        (option::of(vec(text(), 0..3)), option::of(text())),
     );
     let fairness = btree_map(text(), any::<i64>(), 0..3).prop_map(|weights| FairnessBody { weights });
     let flow = (
@@ -155,8 +156,10 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
     );
     (spans, numbers, rest, flow).prop_map(|(spans, (max_retries, poison_after, depth_limit), rest, flow)| {
         let (concurrency, rate, fairness, concurrency_per_key) = flow;
-        let (backoff, order, lease, dead_letter_queue, visibility_timeout, tally_tags) = rest;
-        let [item_ttl, completed_ttl, failed_ttl, expire_after, give_up_after] = spans.try_into().unwrap();
+        let (backoff, order, lease, dead_letter_queue, visibility_timeout, tally_tags, letters) = rest;
+        let (dead_letter, unique) = letters;
+        let [item_ttl, completed_ttl, failed_ttl, output_ttl, expire_after, give_up_after] =
+            spans.try_into().unwrap();
         PolicyBody {
             visibility_timeout,
             max_retries,
@@ -164,12 +167,15 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
             item_ttl,
             completed_ttl,
             failed_ttl,
+            output_ttl,
             expire_after,
             give_up_after,
             poison_after,
             order,
             depth_limit,
             dead_letter_queue,
+            dead_letter,
+            unique,
             lease,
             tally_tags,
             concurrency,
@@ -230,7 +236,7 @@ fn new_item() -> impl Strategy<Value = NewItem> {
     let spans = vec(option::of(span()), 5);
     let numbers =
         (option::of(any::<u64>()), option::of(any::<u64>()), option::of(backoff()), option::of(after()));
-    let numbers = (numbers, option::of(trace()));
+    let numbers = (numbers, option::of(trace()), option::of(text()));
     (when, names, params(), fields, spans, numbers).prop_map(
         |(when, names, params, fields, spans, numbers)| {
             let (delay, ready_at, priority, max_retries) = when;
@@ -240,7 +246,7 @@ fn new_item() -> impl Strategy<Value = NewItem> {
             let [payload, state_blob, metadata, parameters] = fields.try_into().unwrap();
             let [completed_ttl, failed_ttl, expire_after, give_up_after, delay_max] =
                 spans.try_into().unwrap();
-            let ((fee, size_bytes, backoff, after), trace) = numbers;
+            let ((fee, size_bytes, backoff, after), trace, unique) = numbers;
             NewItem {
                 id,
                 inputs,
@@ -277,6 +283,7 @@ fn new_item() -> impl Strategy<Value = NewItem> {
                 failed_ttl,
                 expire_after,
                 give_up_after,
+                unique,
             }
         },
     )
@@ -296,7 +303,7 @@ fn action() -> impl Strategy<Value = Action> {
         })
     });
     let target = (option::of(verb()), option::of(id()), option::of(lease()));
-    let when = (option::of(span()), option::of(span()), option::of(time()));
+    let when = (option::of(span()), option::of(span()), option::of(time()), option::of(any::<bool>()));
     let what = (
         texts(),
         params(),
@@ -306,7 +313,8 @@ fn action() -> impl Strategy<Value = Action> {
         option::of(fields),
         vec(text(), 0..3),
     );
-    (target, when, what).prop_map(|((verb, id, lease), (visibility_timeout, delay, ready_at), what)| {
+    (target, when, what).prop_map(|((verb, id, lease), when, what)| {
+        let (visibility_timeout, delay, ready_at, counted) = when;
         let (outputs, output_params, reason, priority, queue, set, unset) = what;
         Action {
             verb,
@@ -317,6 +325,7 @@ fn action() -> impl Strategy<Value = Action> {
             output_params,
             reason,
             delay,
+            counted,
             ready_at,
             priority,
             queue,

@@ -229,7 +229,7 @@ async fn a_released_item_goes_to_a_waiting_receiver() {
     let first = scene.waiting(SOON).await.unwrap();
     let waiter = scene.waiting(SOON);
     let_tasks_run().await;
-    scene.settle(&first.items[0], Verb::Release { delay: Millis::ZERO }).await;
+    scene.settle(&first.items[0], Verb::Release { delay: Millis::ZERO, counted: true }).await;
     assert_eq!(waiter.await.unwrap().items[0].head.id, id);
 }
 

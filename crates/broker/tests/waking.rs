@@ -112,7 +112,7 @@ fn set_limit_by_key(limit: u32) -> Operation {
 }
 
 fn release(item: &Item) -> Operation {
-    let verb = Verb::Release { delay: Millis::ZERO };
+    let verb = Verb::Release { delay: Millis::ZERO, counted: true };
     let call = LeaseCall { token: item.head.lease().unwrap().token, verb, adjust: Adjust::default() };
     Operation::Lease { id: item.head.id, call: Box::new(call) }
 }

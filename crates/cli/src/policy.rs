@@ -26,10 +26,14 @@ pub struct PolicyArgs {
     /// How long failed items are kept [default: 7d].
     #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
     failed_ttl: Option<Limit<Millis>>,
-    /// Delay before a retry: a preset (none, tyger, ayepi, quantumleap, cyclotron, aicf-ai, aicf-quantum),
-    /// `delay=5s`, or `base=1s,factor=2,max=15m,jitter=0.2` [default: none].
+    /// Delay before a retry: a preset (default, none, tyger, ayepi, quantumleap, cyclotron, aicf-ai, aicf-quantum),
+    /// `delay=5s`, or `base=1s,factor=2,max=15m,jitter=0.2` [default: base=1s,factor=2,max=5m,jitter=0.5].
     #[arg(long, value_name = "BACKOFF", value_parser = backoff)]
     backoff: Option<BackoffBody>,
+    /// How long output buffers that the server created for an attempt are kept after its commit [default: none,
+    /// until they are deleted].
+    #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
+    output_ttl: Option<Limit<Millis>>,
     /// Fail an item that is not finished this long after its submit.
     #[arg(long, value_name = "DURATION|none", value_parser = limit::<Millis>)]
     expire_after: Option<Limit<Millis>>,
@@ -42,9 +46,16 @@ pub struct PolicyArgs {
     /// Refuse submits while this many items are waiting.
     #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
     depth_limit: Option<Limit<i64>>,
-    /// Move failed items to this queue.
+    /// Move failed items to this queue. It must exist.
     #[arg(long, value_name = "QUEUE|none", value_parser = limit::<String>)]
     dead_letter_queue: Option<Limit<String>>,
+    /// Which failed items move to the dead-letter queue: explicit, retries_exhausted, expired, cancelled, poison,
+    /// separated by commas [default: all but cancelled].
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    dead_letter: Option<Vec<String>>,
+    /// How long an idempotency key belongs to its item: while_exists or while_unfinished [default: while_exists].
+    #[arg(long, value_name = "RULE")]
+    unique: Option<String>,
     /// Also count finished items by the values of these tags: up to 4 names, separated by commas.
     #[arg(long, value_name = "TAGS|none", value_parser = limit::<String>)]
     tally_tags: Option<Limit<String>>,
@@ -86,12 +97,15 @@ impl PolicyArgs {
             item_ttl: span(self.item_ttl),
             completed_ttl: span(self.completed_ttl),
             failed_ttl: span(self.failed_ttl),
+            output_ttl: span(self.output_ttl),
             expire_after: span(self.expire_after),
             give_up_after: span(self.give_up_after),
             poison_after: self.poison_after.map(|limit| limit.0),
             order,
             depth_limit: self.depth_limit.map(|limit| limit.0),
             dead_letter_queue: self.dead_letter_queue.map(|limit| limit.0),
+            dead_letter: self.dead_letter,
+            unique: self.unique,
             lease: (lease != LeaseRuleBody::default()).then_some(lease),
             tally_tags: self.tally_tags.map(|Limit(tags)| {
                 tags.iter().flat_map(|tags| tags.split(',')).map(|tag| tag.trim().to_owned()).collect()

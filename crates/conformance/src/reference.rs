@@ -256,7 +256,7 @@ impl Workspace for Everything {
 
     fn key_owner(&self, queue: QueueId, key: &str) -> Option<(ItemId, ContentDigest)> {
         self.items.values().find_map(|item| {
-            let claim = item.body.claim.filter(|claim| claim.queue == queue)?;
+            let claim = item.body.claim.filter(|claim| claim.queue == queue && !item.head.has_freed_key())?;
             (item.body.idempotency_key.as_deref() == Some(key)).then_some((item.head.id, claim.content))
         })
     }

@@ -33,23 +33,41 @@ pub enum Jitter {
     Hash { permille: u32, round: Millis },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     pub growth: Growth,
     pub jitter: Jitter,
 }
 
+/// 1 s, doubling up to 5 min, each delay shortened by up to half: the retries of a fleet do not come back together.
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff {
+            growth: Growth::Exponential {
+                base: Millis::seconds(1),
+                factor_permille: 2000,
+                cap: Some(Millis::minutes(5)),
+            },
+            jitter: Jitter::Random { permille: 500 },
+        }
+    }
+}
+
 /// The names that [`Backoff::preset`] accepts.
-pub const PRESETS: [&str; 7] =
-    ["none", "tyger", "ayepi", "quantumleap", "cyclotron", "aicf-ai", "aicf-quantum"];
+pub const PRESETS: [&str; 8] =
+    ["default", "none", "tyger", "ayepi", "quantumleap", "cyclotron", "aicf-ai", "aicf-quantum"];
 
 impl Backoff {
-    /// The retry schedule of another queue system, by the name of that system.
+    /// No delay.
+    pub const NONE: Backoff = Backoff { growth: Growth::None, jitter: Jitter::None };
+
+    /// The default, none, or the retry schedule of another queue system by the name of that system.
     #[must_use]
     pub fn preset(name: &str) -> Option<Backoff> {
         let exponential = |base, cap| Growth::Exponential { base, factor_permille: 2000, cap };
         Some(match name {
-            "none" | "tyger" => Backoff::default(),
+            "default" => Backoff::default(),
+            "none" | "tyger" => Backoff::NONE,
             "ayepi" => Backoff {
                 growth: exponential(Millis::seconds(1), Some(Millis::seconds(30))),
                 jitter: Jitter::Random { permille: 500 },
@@ -152,6 +170,13 @@ mod tests {
             assert!(Backoff::preset(name).is_some(), "{name}");
         }
         assert_eq!(Backoff::preset("nonsense"), None);
+    }
+
+    #[test]
+    fn the_default_doubles_from_one_second_to_five_minutes_and_jitter_only_shortens() {
+        assert_eq!(delays("default", 0), [1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000]);
+        assert_eq!(delays("default", u64::MAX)[..2], [501, 1001]);
+        assert_eq!(Backoff::default().delay(ITEM, 100, 0), Millis::minutes(5));
     }
 
     #[test]

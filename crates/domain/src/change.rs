@@ -11,7 +11,7 @@ use crate::kv::KvRecord;
 use crate::limits;
 use crate::queue::Queue;
 use crate::round_robin::KeyTag;
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// One decided change. A store applies changes; it cannot create them.
@@ -99,6 +99,8 @@ pub enum Answer {
 pub struct BufferCheck {
     pub id: ItemId,
     pub buffers: OutputSet,
+    /// How long they are kept after the commit.
+    pub output_ttl: Option<Millis>,
     pub call: LeaseCall,
 }
 

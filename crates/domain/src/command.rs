@@ -166,9 +166,10 @@ pub enum Verb {
         delay: Option<Millis>,
         seed: u64,
     },
-    /// Back to the queue: counted, no error, no backoff.
+    /// Back to the queue: no error, no backoff. `counted`: it uses up an attempt.
     Release {
         delay: Millis,
+        counted: bool,
     },
     /// Back to the queue until later: not counted.
     Defer {

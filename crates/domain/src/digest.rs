@@ -86,6 +86,12 @@ pub fn key(text: &str) -> ContentDigest {
     Hasher::new("towline|key").part(text.as_bytes()).finish()
 }
 
+/// An idempotency key that several items have one after the other, in the index that it shares with tags.
+#[must_use]
+pub fn key_label(text: &str) -> u64 {
+    Hasher::new("towline|key label").part(text.as_bytes()).finish_short()
+}
+
 /// A replace key, in the index that it shares with idempotency keys.
 #[must_use]
 pub fn replace_key(text: &str) -> ContentDigest {

@@ -66,10 +66,24 @@ pub struct Extras {
     /// The item's dependency. **Invariant:** the item is paused while it waits.
     #[serde(default)]
     pub after: Option<Box<Dependency>>,
+    /// How the item has its idempotency key.
+    #[serde(default)]
+    pub key_hold: KeyHold,
     /// What its submitter offers for it: a queue in `score` order that it moves to computes its score from this. The last
     /// field, and left out if there is none: stores of earlier builds end before it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "offer_if_any")]
     pub offer: Option<Box<Offer>>,
+}
+
+/// How an item has its idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyHold {
+    #[default]
+    WhileExists,
+    WhileUnfinished,
+    /// The item was terminal. Another item may have the key, so a redrive does not give it back.
+    Freed,
 }
 
 /// What counts for a score, besides the age.
@@ -335,6 +349,26 @@ impl Head {
     #[must_use]
     pub fn version(&self) -> u32 {
         self.revision.wrapping_sub(self.transitions)
+    }
+
+    /// Whether the idempotency key of the item is free for another item.
+    #[must_use]
+    pub fn has_freed_key(&self) -> bool {
+        self.key_hold() == KeyHold::Freed
+    }
+
+    #[must_use]
+    pub fn key_hold(&self) -> KeyHold {
+        self.extras.as_ref().map(|extras| extras.key_hold).unwrap_or_default()
+    }
+
+    /// Frees the idempotency key of an item that is terminal.
+    pub(crate) fn free_key(&mut self) {
+        if let Some(extras) =
+            self.extras.as_mut().filter(|extras| extras.key_hold == KeyHold::WhileUnfinished)
+        {
+            extras.key_hold = KeyHold::Freed;
+        }
     }
 
     pub(crate) fn clear_dependency(&mut self) {

@@ -53,13 +53,13 @@ pub use fields::{Field, FieldEdits, FieldSet, Fields};
 pub use flow::{Fairness, Flow, FullKeys, Rate, RateState, Throttle};
 pub use id::{ItemId, LeaseToken, QueueId, TokenSeed};
 pub use item::{
-    AttemptError, Body, Claim, Extras, FailureKind, Head, Item, Lease, Offer, Origin, Outcome, SettleVerb,
-    State, StateKind,
+    AttemptError, Body, Claim, Extras, FailureKind, Head, Item, KeyHold, Lease, Offer, Origin, Outcome,
+    SettleVerb, State, StateKind,
 };
 pub use item_state::ItemState;
 pub use json::Json;
 pub use name::{BufferId, QueueName, ScheduleName, SlotName};
-pub use policy::{LeaseRule, Overrides, Policy, PolicyPatch};
+pub use policy::{LeaseRule, Overrides, Policy, PolicyPatch, Unique};
 pub use precondition::{HeadFilter, Precondition, Traits};
 pub use queue::{Queue, QueueState};
 pub use reference::Reference;

@@ -2,6 +2,7 @@
 
 use crate::backoff::Backoff;
 use crate::flow::{Fairness, Flow, Rate};
+use crate::item::FailureKind;
 use crate::limits;
 use crate::name::QueueName;
 use crate::refusal::Refusal;
@@ -20,6 +21,8 @@ pub struct Policy {
     /// How long a completed item is kept. `None`: for ever.
     pub completed_ttl: Option<Millis>,
     pub failed_ttl: Option<Millis>,
+    /// How long the buffers that were made for an attempt are kept after its commit. `None`: until a client deletes them.
+    pub output_ttl: Option<Millis>,
     /// An item that is not finished this long after its submit fails as `expired`.
     pub expire_after: Option<Millis>,
     /// An item that is not finished this long after its first delivery fails as `expired`.
@@ -31,12 +34,39 @@ pub struct Policy {
     pub depth_limit: Option<u64>,
     /// Failed items move to this queue and keep their origin and reason.
     pub dead_letter_queue: Option<QueueName>,
+    /// The kinds of failure after which an item moves to the dead-letter queue.
+    pub dead_letter: BTreeSet<FailureKind>,
+    /// How long an idempotency key belongs to its item.
+    pub unique: Unique,
     pub lease: LeaseRule,
     /// Finished items are also tallied by the values of these tags.
     #[serde(default)]
     pub tally_tags: BTreeSet<String>,
     #[serde(default)]
     pub flow: Flow,
+}
+
+/// How long an idempotency key belongs to its item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unique {
+    /// Until the item is removed.
+    #[default]
+    WhileExists,
+    /// Until the item is terminal for the first time.
+    WhileUnfinished,
+}
+
+impl Unique {
+    pub const ALL: [Unique; 2] = [Unique::WhileExists, Unique::WhileUnfinished];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Unique::WhileExists => "while_exists",
+            Unique::WhileUnfinished => "while_unfinished",
+        }
+    }
 }
 
 /// How a lease is acknowledged and renewed.
@@ -58,12 +88,19 @@ impl Default for Policy {
             backoff: Backoff::default(),
             completed_ttl: Some(Millis::days(7)),
             failed_ttl: Some(Millis::days(7)),
+            output_ttl: None,
             expire_after: None,
             give_up_after: None,
             poison_after: None,
             order: Order::default(),
             depth_limit: None,
             dead_letter_queue: None,
+            // A cancelled item is not a dead letter unless the operator says so.
+            dead_letter: BTreeSet::from(FailureKind::ALL)
+                .into_iter()
+                .filter(|kind| *kind != FailureKind::Cancelled)
+                .collect(),
+            unique: Unique::default(),
             lease: LeaseRule::default(),
             tally_tags: BTreeSet::new(),
             flow: Flow::default(),
@@ -81,12 +118,15 @@ impl Policy {
             backoff,
             completed_ttl,
             failed_ttl,
+            output_ttl,
             expire_after,
             give_up_after,
             poison_after,
             order,
             depth_limit,
             dead_letter_queue,
+            dead_letter,
+            unique,
             lease,
             tally_tags,
             flow: Flow { concurrency, rate, fairness, concurrency_per_key },
@@ -97,12 +137,15 @@ impl Policy {
             ("policy.backoff", *backoff == other.backoff),
             ("policy.completed_ttl", *completed_ttl == other.completed_ttl),
             ("policy.failed_ttl", *failed_ttl == other.failed_ttl),
+            ("policy.output_ttl", *output_ttl == other.output_ttl),
             ("policy.expire_after", *expire_after == other.expire_after),
             ("policy.give_up_after", *give_up_after == other.give_up_after),
             ("policy.poison_after", *poison_after == other.poison_after),
             ("policy.order", *order == other.order),
             ("policy.depth_limit", *depth_limit == other.depth_limit),
             ("policy.dead_letter_queue", *dead_letter_queue == other.dead_letter_queue),
+            ("policy.dead_letter", *dead_letter == other.dead_letter),
+            ("policy.unique", *unique == other.unique),
             ("policy.lease", *lease == other.lease),
             ("policy.tally_tags", *tally_tags == other.tally_tags),
             ("policy.concurrency", *concurrency == other.flow.concurrency),
@@ -119,6 +162,7 @@ impl Policy {
         for (name, span) in [
             ("completed_ttl", self.completed_ttl),
             ("failed_ttl", self.failed_ttl),
+            ("output_ttl", self.output_ttl),
             ("expire_after", self.expire_after),
             ("give_up_after", self.give_up_after),
             ("lease.ack_timeout", self.lease.ack_timeout),
@@ -132,6 +176,10 @@ impl Policy {
         }
         if let Some(limit) = self.depth_limit {
             check_number("depth_limit", limit, 1, limits::DEPTH_LIMIT_MAX)?;
+        }
+        if self.dead_letter.is_empty() {
+            let message = "no kind of failure is named; name at least one, or remove the `dead_letter_queue`";
+            return Err(Refusal::invalid("dead_letter", message));
         }
         self.flow.check()?;
         if let Some(permille) = self.lease.renewal_permille {
@@ -201,11 +249,14 @@ pub struct PolicyPatch {
     pub backoff: Option<Backoff>,
     pub completed_ttl: Option<Option<Millis>>,
     pub failed_ttl: Option<Option<Millis>>,
+    pub output_ttl: Option<Option<Millis>>,
     pub expire_after: Option<Option<Millis>>,
     pub give_up_after: Option<Option<Millis>>,
     pub poison_after: Option<Option<u32>>,
     pub depth_limit: Option<Option<u64>>,
     pub dead_letter_queue: Option<Option<QueueName>>,
+    pub dead_letter: Option<BTreeSet<FailureKind>>,
+    pub unique: Option<Unique>,
     pub lease: Option<LeaseRule>,
     pub tally_tags: Option<BTreeSet<String>>,
     pub concurrency: Option<Option<u32>>,
@@ -227,11 +278,14 @@ impl PolicyPatch {
             backoff,
             completed_ttl,
             failed_ttl,
+            output_ttl,
             expire_after,
             give_up_after,
             poison_after,
             depth_limit,
             dead_letter_queue,
+            dead_letter,
+            unique,
             lease,
             tally_tags
         );
@@ -260,6 +314,7 @@ pub struct Overrides {
     pub failed_ttl: Option<Millis>,
     pub expire_after: Option<Millis>,
     pub give_up_after: Option<Millis>,
+    pub unique: Option<Unique>,
 }
 
 impl Overrides {

@@ -139,8 +139,10 @@ CREATE TABLE keys (
     seq bigint NOT NULL,
     id uuid NOT NULL,
     content_digest bytea NOT NULL,
-    PRIMARY KEY (queue, key)
+    -- The item has ended, and another item may have the key.
+    freed boolean NOT NULL DEFAULT false
 );
+CREATE UNIQUE INDEX keys_owner ON keys (queue, key) WHERE NOT freed;
 CREATE INDEX keys_by_item ON keys (seq);
 CREATE INDEX keys_by_key ON keys (key);
 

@@ -220,7 +220,7 @@ BEGIN
     IF enqueue.idempotency_key IS NOT NULL THEN
         -- One key, one item: still in the inbox, or submitted, perhaps a moment ago.
         SELECT k.id INTO owner FROM keys k
-        WHERE k.queue = queue_id AND k.key = convert_to(enqueue.idempotency_key, 'UTF8');
+        WHERE k.queue = queue_id AND k.key = convert_to(enqueue.idempotency_key, 'UTF8') AND NOT k.freed;
         IF FOUND THEN
             DELETE FROM inbox i WHERE i.position = entry;
             RETURN owner;

@@ -68,6 +68,7 @@ statements! {
     insert_payloads,
     upsert_edits,
     release_keys,
+    free_keys,
     insert_keys,
     insert_chosen_ids,
     delete_tags,

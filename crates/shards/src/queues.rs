@@ -2,8 +2,8 @@
 
 use crate::{Shard, Shards};
 use std::collections::BTreeMap;
-use towline_domain::{Counts, Queue, QueueName, QueueState, limits};
-use towline_store::{Operation, Store, StoreError, Updated};
+use towline_domain::{Counts, Policy, Queue, QueueName, QueueState, limits};
+use towline_store::{Operation, Store, StoreError, Updated, name_dead_letter_queues};
 
 impl Shards {
     /// The items of each shard that is up, in its first `queues_max` queues by name.
@@ -50,11 +50,14 @@ impl Shards {
         if let (true, Some(error)) = (up.is_empty(), failure) {
             return Err(error);
         }
+        let models: Vec<Queue> = known.values().map(|(_, queue)| queue.clone()).collect();
         for (shard, queues) in up {
+            let mut created = Vec::new();
             for (name, (first, queue)) in &known {
                 let Some(existing) = queues.get(name) else {
                     tracing::info!(shard = shard.name, queue = %name, "creating a missing queue in a shard");
                     shard.update_all(create_like(queue), &format!("queue {name}")).await?;
+                    created.push(name);
                     continue;
                 };
                 let differences = differences(queue, existing);
@@ -66,6 +69,14 @@ impl Shards {
                         "a queue differs between two shards ({}): set its policy again",
                         differences.join(", ")
                     );
+                }
+            }
+            for operation in name_dead_letter_queues(&models) {
+                if let Operation::ChangePolicy { queue, .. } = &operation
+                    && created.contains(&queue)
+                {
+                    let subject = format!("the dead-letter queue of {queue}");
+                    shard.update_all(vec![operation], &subject).await?;
                 }
             }
         }
@@ -112,10 +123,11 @@ async fn all_queues(store: &dyn Store) -> Result<Vec<Queue>, StoreError> {
     }
 }
 
-/// The operations that create a queue with the same settings.
+/// The operations that create a queue with the same settings, apart from its dead-letter queue, which may not exist yet.
 fn create_like(model: &Queue) -> Vec<Operation> {
     let queue = || model.name.clone();
-    let (schema, policy) = (Box::new(model.schema.clone()), Box::new(model.policy.clone()));
+    let schema = Box::new(model.schema.clone());
+    let policy = Box::new(Policy { dead_letter_queue: None, ..model.policy.clone() });
     let mut operations = vec![Operation::CreateQueue { queue: queue(), schema, policy }];
     if model.paused {
         operations.push(Operation::PauseQueue { queue: queue() });

@@ -42,6 +42,7 @@ pub fn create_queues() -> Vec<Operation> {
         max_retries: 2,
         completed_ttl: Some(Millis(700)),
         failed_ttl: Some(Millis(1500)),
+        backoff: Backoff::NONE,
         ..Policy::default()
     };
     let policies = [
@@ -78,7 +79,8 @@ pub fn create_queues() -> Vec<Operation> {
         schema: Box::new(Schema::default()),
         policy: Box::new(policy),
     };
-    policies.into_iter().enumerate().map(create).collect()
+    // The dead-letter queue, which is the last, is created first.
+    policies.into_iter().enumerate().rev().map(create).collect()
 }
 
 /// Payloads are unique, because the checker recognises an item by its content.
@@ -145,7 +147,7 @@ fn lease_call(rng: &mut Rng, held: &HeldLease) -> Operation {
             delay: rng.bool().then(|| Millis(rng.u64(0..300))),
             seed: rng.u64(..),
         },
-        14 => Verb::Release { delay: Millis(rng.u64(0..200)) },
+        14 => Verb::Release { delay: Millis(rng.u64(0..200)), counted: rng.bool() },
         15 | 16 => Verb::Defer { until: When::After(Millis(rng.u64(0..500))) },
         17 => Verb::Edit,
         _ => Verb::Heartbeat { visibility: rng.bool().then(|| Millis(rng.u64(100..900))) },

@@ -28,6 +28,7 @@ pub use lookup::{QueueLookup, item_context};
 pub use metrics::{DurationHistogram, RetryReason, StoreMetrics};
 pub use operation::{
     Answered, Operation, OperationResult, ReceiveCall, Received, Reply, Restore, Result, Updated,
+    name_dead_letter_queues,
 };
 pub use port::{BoxFuture, Clock, KvPage, ManualClock, QueueView, Store, StoredItem};
 pub use steady_time::{ClockNotice, ClockState, SteadyTime};

@@ -8,7 +8,8 @@ use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::policy::check_visibility;
 use towline_domain::{
     Claim, Command, DependencyState, Effects, FieldSet, Item, ItemId, LeaseCall, Millis, Policy, PolicyPatch,
-    Precondition, QueueId, QueueName, QueueState, Refusal, Schema, Submission, Throttle, TokenSeed, limits,
+    Precondition, Queue, QueueId, QueueName, QueueState, Refusal, Schema, Submission, Throttle, TokenSeed,
+    limits,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -146,6 +147,19 @@ impl Operation {
             other => return Err(other),
         })
     }
+}
+
+/// The operations that name the dead-letter queues of queues that were created without. A dead-letter queue that was deleted
+/// is not named again.
+#[must_use]
+pub fn name_dead_letter_queues(queues: &[Queue]) -> Vec<Operation> {
+    let exists = |name: &&QueueName| queues.iter().any(|queue| queue.name == **name);
+    let named = queues.iter().filter_map(|queue| {
+        let dead_letter_queue = Some(queue.policy.dead_letter_queue.as_ref().filter(exists)?.clone());
+        let patch = PolicyPatch { dead_letter_queue: Some(dead_letter_queue), ..PolicyPatch::default() };
+        Some(Operation::ChangePolicy { queue: queue.name.clone(), patch: Box::new(patch) })
+    });
+    named.collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

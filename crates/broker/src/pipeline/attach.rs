@@ -145,7 +145,7 @@ impl Shared {
         let now = self.clock.now();
         let mut checks = stream::iter(unchecked)
             .map(|(at, check)| async move {
-                let finished = attachments.finish(&check.buffers, now).await;
+                let finished = attachments.finish(&check.buffers, check.output_ttl, now).await;
                 (at, check, finished)
             })
             .buffered(AT_ONCE);

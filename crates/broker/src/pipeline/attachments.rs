@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use towline_buffers::{BufferError, BufferState as State, Buffers, NewBuffer, Position, WriterId};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    BufferId, Field, FieldEdits, Fields, Item, ItemId, Millis, OutputSet, Reference, Refusal, SlotName,
-    Submission, Timestamp, limits,
+    BufferId, Field, FieldEdits, FieldSet, Fields, Item, ItemId, Millis, OutputSet, Reference, Refusal,
+    SlotName, Submission, Timestamp, limits,
 };
 use towline_store::{Operation, OperationError, OperationResult, Store, StoreError};
 
@@ -120,6 +120,12 @@ impl Attachments {
             }
             Operation::Lease { id, call } => {
                 if let Verb::Commit(outcome) = &call.verb {
+                    let own = |buffer: &&BufferId| buffer.attempted() == Some(*id);
+                    let own: Vec<&BufferId> = outcome.outputs.values().filter(own).collect();
+                    if !own.is_empty() {
+                        let ttl = output_ttl(store, *id).await?;
+                        self.expire(own, ttl, now).await?;
+                    }
                     for (slot, buffer) in &outcome.outputs {
                         self.check_output(store, *id, (slot, buffer), now).await?;
                     }
@@ -282,7 +288,12 @@ impl Attachments {
     }
 
     /// Checks the buffers made for an attempt before a commit uses them. One that was never written is empty.
-    pub(crate) async fn finish(&self, made: &OutputSet, now: Timestamp) -> OperationResult<()> {
+    pub(crate) async fn finish(
+        &self,
+        made: &OutputSet,
+        output_ttl: Option<Millis>,
+        now: Timestamp,
+    ) -> OperationResult<()> {
         for (slot, id) in made {
             let what = format!("outputs.{}", slot.as_str());
             let state = match self.buffers.show(id.as_str(), now.0).await {
@@ -310,6 +321,25 @@ impl Attachments {
                 return Err(not_ready(what, id, state, remedy).into());
             }
             self.keep(id).await?;
+        }
+        self.expire(made.values(), output_ttl, now).await
+    }
+
+    /// Limits how long buffers of an attempt are kept. This comes before the commit: after a crash in between, the attempt
+    /// ends without a commit, and its buffers are collected.
+    async fn expire<'a>(
+        &self,
+        ids: impl IntoIterator<Item = &'a BufferId>,
+        ttl: Option<Millis>,
+        now: Timestamp,
+    ) -> OperationResult<()> {
+        let Some(ttl) = ttl else { return Ok(()) };
+        for id in ids {
+            match self.buffers.set_expiry(id.as_str(), now.after(ttl).0).await {
+                // The checks of the commit say which buffer is missing.
+                Ok(()) | Err(BufferError::NotFound { .. } | BufferError::BadId { .. }) => {}
+                Err(error) => return Err(operation_error(error)),
+            }
         }
         Ok(())
     }
@@ -364,7 +394,7 @@ impl Attachments {
         id: &BufferId,
     ) -> Result<BufferBinding, StoreError> {
         let Some(item) = id.attempted() else { return Ok(BufferBinding::Free) };
-        let found = store.get(vec![item], towline_domain::FieldSet::NONE).await?.pop().flatten();
+        let found = store.get(vec![item], FieldSet::NONE).await?.pop().flatten();
         self.binding_to(store, id, found.as_ref().map(|stored| &stored.item)).await
     }
 
@@ -393,6 +423,12 @@ impl Attachments {
             Err(error) => Err(StoreError::ObjectStorage { cause: error.to_string() }),
         }
     }
+}
+
+/// How long the queue of an item keeps outputs.
+async fn output_ttl(store: &dyn Store, id: ItemId) -> Result<Option<Millis>, StoreError> {
+    let Some(stored) = store.get(vec![id], FieldSet::HEADS).await?.pop().flatten() else { return Ok(None) };
+    Ok(store.queue(stored.queue).await?.and_then(|view| view.queue.policy.output_ttl))
 }
 
 /// Why a buffer cannot be written or read now.

@@ -182,7 +182,7 @@ pub fn commit_with(buffer: &BufferId) -> Verb {
 }
 
 pub fn release() -> Verb {
-    Verb::Release { delay: Millis::ZERO }
+    Verb::Release { delay: Millis::ZERO, counted: true }
 }
 
 pub fn code<T: std::fmt::Debug>(answered: OperationResult<T>) -> &'static str {

@@ -73,9 +73,11 @@ pub fn ends() -> Vec<End> {
             let retry = Verb::Retry { error: "later".to_owned(), delay: Some(later), seed: 1 };
             settle(item, retry, Adjust::default())
         }),
-        Box::new(move |item| settle(item, Verb::Release { delay: later }, Adjust::default())),
+        Box::new(move |item| settle(item, Verb::Release { delay: later, counted: true }, Adjust::default())),
         Box::new(move |item| settle(item, Verb::Defer { until: When::After(later) }, Adjust::default())),
-        Box::new(move |item| settle(item, Verb::Release { delay: Millis::ZERO }, away.clone())),
+        Box::new(move |item| {
+            settle(item, Verb::Release { delay: Millis::ZERO, counted: true }, away.clone())
+        }),
         Box::new(|item| Operation::Cancel { id: item.head.id, reason: String::new() }),
         Box::new(|item| Operation::Delete { id: item.head.id, force: true }),
     ]

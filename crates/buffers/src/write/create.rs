@@ -54,6 +54,14 @@ impl Buffers {
         self.require_meta(ErrorContext::new("reading the description of buffer", id)).await
     }
 
+    /// Changes when the sweep removes a buffer.
+    pub async fn set_expiry(&self, id: &str, expires_at_ms: u64) -> Result<()> {
+        check_id(id)?;
+        let context = ErrorContext::new("setting the expiry of buffer", id);
+        let meta = Meta { expires_at_ms: Some(expires_at_ms), ..self.require_meta(context).await? };
+        self.storage().overwrite(&self.storage().meta(id), records::encode(&meta, context)?, context).await
+    }
+
     /// Refuses if a different description exists. An equal one may come from an earlier try whose answer was lost.
     pub(super) async fn create_meta(&self, meta: &Meta, context: ErrorContext<'_>) -> Result<()> {
         let path = self.storage().meta(context.id);

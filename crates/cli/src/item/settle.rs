@@ -87,7 +87,8 @@ pub struct RetryArgs {
     change: ChangeArgs,
 }
 
-/// Return the item for another attempt. The attempt counts; no reason is kept and no backoff applies.
+/// Return the item for another attempt. No reason is kept and no backoff applies. The attempt counts unless
+/// --not-counted is given.
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
     #[command(flatten)]
@@ -95,6 +96,9 @@ pub struct ReleaseArgs {
     /// Deliver the item no earlier than this long from now.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     delay: Option<Millis>,
+    /// Use up no attempt, for example when the worker stops before it began the item.
+    #[arg(long)]
+    not_counted: bool,
     /// Move the item to this queue.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
@@ -187,7 +191,8 @@ impl RetryArgs {
 
 impl ReleaseArgs {
     pub fn action(self) -> Result<Action, Failure> {
-        self.change.apply(self.lease.give_back(VerbName::Release, self.delay, self.queue))
+        let release = self.lease.give_back(VerbName::Release, self.delay, self.queue);
+        self.change.apply(Action { counted: self.not_counted.then_some(false), ..release })
     }
 }
 

@@ -20,6 +20,9 @@ pub struct SubmitArgs {
     /// Make the submit repeatable: a second submit with the same key prints the first item's id.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// How long the key belongs to this item: while_exists or while_unfinished [default: as the queue's policy says].
+    #[arg(long, value_name = "RULE", requires = "idempotency_key")]
+    unique: Option<String>,
     /// Replace the pending item with the same key, if there is one (debounce). The item keeps its id.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["idempotency_key", "id"])]
     replace_key: Option<String>,
@@ -85,6 +88,7 @@ impl SubmitArgs {
             trace: self.traceparent.map(|parent| Trace { parent, state }.into()),
             id: self.id.map(Into::into),
             idempotency_key: self.idempotency_key,
+            unique: self.unique,
             replace_key: self.replace_key,
             delay_max: self.delay_max.map(Span::from),
             ready_at: self.at,

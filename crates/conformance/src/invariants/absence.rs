@@ -2,7 +2,7 @@
 
 use super::Checker;
 use super::history::{Cause, Open};
-use super::item::{Delivery, Record, Remove, lease_call, settle_verb};
+use super::item::{Delivery, Record, Remove, counts, lease_call, settle_verb};
 use super::queue::Bounds;
 use towline_domain::command::Verb;
 use towline_domain::{ItemId, LeaseCall, Millis, SettleVerb, Timestamp, limits};
@@ -88,7 +88,7 @@ impl Checker {
             Operation::Cancel { .. } => after(open.at, bounds.failed_ttl),
             Operation::Lease { call, .. } => match settle_verb(&call.verb)? {
                 SettleVerb::Commit => after(open.at, bounds.completed_ttl),
-                SettleVerb::Defer => None,
+                _ if !counts(&call.verb) => None,
                 _ => after(open.at, bounds.failed_ttl),
             },
             _ => None,
@@ -99,7 +99,12 @@ impl Checker {
     }
 
     /// The earliest time at which expiry or lapses may fail the item.
-    fn fails_by_time_at(&self, record: &Record, bounds: &Bounds, open: &[Open]) -> Option<Timestamp> {
+    pub(super) fn fails_by_time_at(
+        &self,
+        record: &Record,
+        bounds: &Bounds,
+        open: &[Open],
+    ) -> Option<Timestamp> {
         let latest = record.deliveries.last();
         let shown = record.base.as_ref().map(|base| &base.head);
         let born = record.born.from;

@@ -138,6 +138,11 @@ pub(super) fn settle_verb(verb: &Verb) -> Option<SettleVerb> {
     }
 }
 
+/// Whether a call that ends an attempt without a result uses it up.
+pub(super) fn counts(verb: &Verb) -> bool {
+    !matches!(verb, Verb::Release { counted: false, .. } | Verb::Defer { .. })
+}
+
 pub(super) fn lease_call(open: &Open) -> Option<&LeaseCall> {
     match open.operation() {
         Operation::Lease { call, .. } => Some(call),

@@ -2,7 +2,7 @@
 
 use super::Checker;
 use super::history::{Cause, Open, Span, Tick};
-use super::item::{LastSettle, Record, lease_call, same_settle, settle_verb};
+use super::item::{LastSettle, Record, counts, lease_call, same_settle, settle_verb};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{ItemId, ItemState, LeaseCall, LeaseToken, Millis, Refusal, SettleVerb, Timestamp};
@@ -197,7 +197,9 @@ impl Checker {
         let from = twins().map(|open| open.at).fold(span.from, Timestamp::min);
         let invoked = twins().map(|open| open.invoked).fold(span.invoked, Tick::min);
         let since = Span { invoked, ..*span };
-        if !may_leave(verb, state) {
+        if !may_leave(verb, state)
+            || (state == ItemState::Failed && verb == SettleVerb::Release && !counts(&call.verb))
+        {
             self.report(5, format!("{}: after {}, item {id} is {state}", span.key, verb.name()));
         }
         let Some(record) = self.items.get_mut(&id) else {
@@ -208,8 +210,7 @@ impl Checker {
         if let Some(at) = record.delivery(call.token) {
             let delivery = &mut record.deliveries[at];
             delivery.settled.get_or_insert((*span, verb));
-            let counted = matches!(verb, SettleVerb::Retry | SettleVerb::Release);
-            if counted && state == ItemState::Pending && delivery.retries >= most {
+            if counts(&call.verb) && state == ItemState::Pending && delivery.retries >= most {
                 let message = format!(
                     "{}: item {id} was returned after attempt {}, the maximum is {}",
                     span.key,
@@ -301,7 +302,7 @@ fn may_leave(verb: SettleVerb, state: ItemState) -> bool {
 fn ready_at_earliest(verb: &Verb, from: Timestamp) -> Timestamp {
     match verb {
         Verb::Retry { delay, .. } => from.after(delay.unwrap_or_default()),
-        Verb::Release { delay } => from.after(*delay),
+        Verb::Release { delay, .. } => from.after(*delay),
         Verb::Defer { until: When::After(span) } => from.after(*span),
         Verb::Defer { until: When::At(time) } => *time,
         _ => Timestamp(0),

@@ -47,6 +47,7 @@ impl Checker {
                 ),
             }
             if let (Some(key), Some(claim)) = (&stored.item.body.idempotency_key, &stored.item.body.claim)
+                && !stored.item.head.has_freed_key()
                 && let Some(other) = keys.insert((claim.queue, key), id)
             {
                 self.report(10, format!("key {key:?} belongs to item {other} and to item {id}"));

@@ -4,7 +4,7 @@ use super::history::{Open, Span, Tick};
 use super::{Cause, Checker};
 use std::collections::BTreeMap;
 use towline_domain::change::Answer;
-use towline_domain::{Counts, Millis, Order, Policy, Queue, QueueId, QueueName, QueueState};
+use towline_domain::{Counts, Millis, Order, Policy, Queue, QueueId, QueueName, QueueState, Unique};
 use towline_store::{Operation, QueueView};
 
 #[derive(Debug, Default)]
@@ -40,6 +40,8 @@ pub(super) struct Bounds {
     pub(super) max_retries_least: u32,
     pub(super) poison: bool,
     pub(super) dead_letters: bool,
+    /// Whether a policy freed the keys of ended items.
+    pub(super) frees_keys: bool,
     /// The maximum number of leased items; `None` if no policy had a limit.
     pub(super) concurrency: Option<u64>,
     /// The same for each key.
@@ -59,6 +61,7 @@ impl Default for Bounds {
             max_retries_least: u32::MAX,
             poison: false,
             dead_letters: false,
+            frees_keys: false,
             concurrency: None,
             concurrency_per_key: None,
             turns: false,
@@ -84,6 +87,7 @@ impl Bounds {
         self.max_retries_least = self.max_retries_least.min(policy.max_retries);
         self.poison |= policy.poison_after.is_some();
         self.dead_letters |= policy.dead_letter_queue.is_some();
+        self.frees_keys |= policy.unique == Unique::WhileUnfinished;
         let concurrency = policy.flow.concurrency.map_or(u64::MAX, u64::from);
         self.concurrency = self.concurrency.max(Some(concurrency));
         let per_key = policy.flow.concurrency_per_key.map_or(u64::MAX, u64::from);
@@ -100,6 +104,7 @@ impl Bounds {
         self.max_retries_least = self.max_retries_least.min(other.max_retries_least);
         self.poison |= other.poison;
         self.dead_letters |= other.dead_letters;
+        self.frees_keys |= other.frees_keys;
         self.concurrency = self.concurrency.max(other.concurrency);
         self.concurrency_per_key = self.concurrency_per_key.max(other.concurrency_per_key);
         self.turns |= other.turns;

@@ -2,7 +2,7 @@
 
 use super::Checker;
 use super::history::{Cause, Open, Span};
-use super::item::{Delivery, Record, lease_call, settle_verb};
+use super::item::{Delivery, Record, counts, lease_call};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use towline_domain::command::{Verb, When};
@@ -220,15 +220,12 @@ impl Checker {
             found.push((11, record.redrive(since, open), message));
         }
         let verb = earlier.settled.map(|(_, verb)| verb);
-        let counted = match verb {
-            Some(SettleVerb::Defer) => 0,
-            _ => 1,
-        };
+        let uncounted =
+            settle.and_then(|settle| settle.call.as_ref()).is_some_and(|call| !counts(&call.verb));
+        let counted = u32::from(verb != Some(SettleVerb::Defer) && !uncounted);
         if later.retries != earlier.retries + counted {
             let deferred = |open: &&Open| {
-                lease_call(open).is_some_and(|call| {
-                    call.token == earlier.token && settle_verb(&call.verb) == Some(SettleVerb::Defer)
-                })
+                lease_call(open).is_some_and(|call| call.token == earlier.token && !counts(&call.verb))
             };
             let mut cause = record.redrive(since, open);
             if verb.is_none() && later.retries == earlier.retries {
@@ -245,5 +242,6 @@ impl Checker {
 
 /// Whether the call gives the item back without a delay: it stays where it was in the queue's order.
 fn keeps_place(call: &LeaseCall) -> bool {
-    matches!(call.verb, Verb::Release { delay: Millis::ZERO } | Verb::Defer { until: When::NOW })
+    let now = matches!(call.verb, Verb::Release { delay: Millis::ZERO, .. });
+    now || call.verb == Verb::Defer { until: When::NOW }
 }

@@ -4,7 +4,7 @@ use super::Checker;
 use super::history::{Cause, Fate, Open, Span};
 use super::item::Record;
 use towline_domain::change::Answer;
-use towline_domain::{ItemId, QueueName, Refusal, Submission};
+use towline_domain::{ItemId, QueueName, Refusal, Submission, Unique};
 use towline_store::{Answered, Operation, Reply};
 
 impl Checker {
@@ -182,11 +182,27 @@ impl Checker {
         }))
     }
 
-    /// Whether the key may be free again: its item or its queue may have been removed.
+    /// Whether the key may be free again: its item or its queue may have been removed, or its item may have ended.
     fn key_freed(&self, record: &Record, span: &Span) -> Cause {
         let queue = self.queues.get(&record.submitted_to);
         self.absence(record.id, record, span.to)
             .or(|| queue.map_or(Cause::None, |queue| queue.deletion(record.born.invoked)))
+            .or(|| self.freed_by_its_end(record, span))
+    }
+
+    fn freed_by_its_end(&self, record: &Record, span: &Span) -> Cause {
+        let bounds = self.bounds(record);
+        let frees = match record.overrides.unique {
+            Some(unique) => unique == Unique::WhileUnfinished,
+            None => bounds.frees_keys,
+        };
+        let open = self.open_on(record.id);
+        let ended = record.ended.is_some() || record.redriven.is_some() || record.cancelled.is_some();
+        let by_time = || self.fails_by_time_at(record, &bounds, open).is_some_and(|at| at <= span.to);
+        match frees {
+            false => Cause::None,
+            true => Cause::when(ended || by_time()).or(|| Cause::among(open.iter())),
+        }
     }
 
     /// An item was recognised as this submit, but the submit created none. The item must come from another submit.

@@ -47,7 +47,7 @@ fn run_bulk_action(rig: &Rig, what: &BulkAction, filter: &Filter, chunk: usize) 
 }
 
 pub(super) fn a_tag_prefix_matches_whole_segments(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let paths = ["/ab", "/ab/c", "/abc", "/a", "/ab/", "ab", "/"];
     let ids: Vec<ItemId> = paths.iter().map(|path| rig.submit("jobs", tagged("path", path))).collect();
     let other = rig.submit("jobs", tagged("other", "/ab"));
@@ -67,7 +67,7 @@ pub(super) fn a_tag_prefix_matches_whole_segments(harness: &dyn Harness) {
 }
 
 pub(super) fn filters_select_by_numbers_times_and_failures(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { max_retries: 1, ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { max_retries: 1, ..plain() });
     let urgent = rig.hold_this("jobs", with_priority(-5));
     rig.advance(10);
     rig.commit(&urgent);
@@ -119,8 +119,8 @@ pub(super) fn filters_select_by_numbers_times_and_failures(harness: &dyn Harness
 }
 
 pub(super) fn counts_equal_lists(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     for n in 0..60_u64 {
         let mut submission = tagged("parity", if n % 2 == 0 { "even" } else { "odd" });
         submission.body.tags.insert("third".to_owned(), (n % 3).to_string());
@@ -158,8 +158,8 @@ pub(super) fn counts_equal_lists(harness: &dyn Harness) {
 }
 
 pub(super) fn a_bulk_action_affects_only_matching_items(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let red: Vec<ItemId> = (0..7).map(|_| rig.submit("jobs", tagged("color", "red"))).collect();
     let blue: Vec<ItemId> = (0..3).map(|_| rig.submit("jobs", tagged("color", "blue"))).collect();
     let reds = Filter {
@@ -194,8 +194,8 @@ pub(super) fn a_bulk_action_affects_only_matching_items(harness: &dyn Harness) {
 }
 
 pub(super) fn a_bulk_action_skips_items_that_no_longer_match(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let ids = rig.submit_many("jobs", 6);
     let jobs = |state| Filter { queue: Some(name("jobs")), ..in_state(state) };
     let find = |what: &BulkAction, filter: Filter| {
@@ -238,7 +238,7 @@ pub(super) fn a_deleted_item_never_comes_back(harness: &dyn Harness) {
 }
 
 pub(super) fn a_changed_priority_keeps_the_ready_time(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let ids = rig.submit_many("jobs", 4);
     rig.advance(5);
     let scheduled = rig.submit("jobs", delayed(100));
@@ -261,8 +261,8 @@ fn chosen_id() -> ItemId {
 }
 
 pub(super) fn a_moved_item_is_ordered_by_its_ready_time(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let first = rig.submit("jobs", keyed("k", "work"));
     rig.advance(5);
     let second = rig.submit("other", payload("work"));

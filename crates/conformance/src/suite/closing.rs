@@ -11,7 +11,7 @@ fn close(queue: &str) -> Operation {
 }
 
 pub(super) fn closing_an_empty_queue_completes_it(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let done = rig.hold("jobs");
     rig.commit(&done);
     rig.advance(10);
@@ -27,7 +27,7 @@ pub(super) fn closing_an_empty_queue_completes_it(harness: &dyn Harness) {
 }
 
 pub(super) fn a_closed_queue_refuses_submits_and_allows_receives(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let ids = rig.submit_many("jobs", 2);
     let later = rig.submit("jobs", delayed(1000));
     let asleep = rig.submit("jobs", payload("asleep"));
@@ -61,8 +61,8 @@ pub(super) fn a_closed_queue_refuses_submits_and_allows_receives(harness: &dyn H
 /// A closed queue with one item, which is leased, beside open queues `dead` and `other`.
 fn closed_with_one_leased(harness: &dyn Harness, policy: Policy) -> (Rig, Held) {
     let rig = Rig::with_queue(harness, policy);
-    rig.create("dead", Policy::default());
-    rig.create("other", Policy::default());
+    rig.create("dead", plain());
+    rig.create("other", plain());
     let held = rig.hold("jobs");
     rig.close("jobs");
     assert_eq!(rig.queue_state("jobs"), QueueState::Closed { since: rig.now() });
@@ -81,48 +81,47 @@ fn assert_completed_now(rig: &Rig) {
 
 pub(super) fn commit_and_fail_complete_a_closed_queue(harness: &dyn Harness) {
     for verb in [commit(), fail("broken")] {
-        let (rig, held) = closed_with_one_leased(harness, Policy::default());
+        let (rig, held) = closed_with_one_leased(harness, plain());
         rig.lease(&held, verb).expect("settled");
         assert_completed_now(&rig);
     }
 }
 
 pub(super) fn cancel_and_delete_complete_a_closed_queue(harness: &dyn Harness) {
-    let (rig, held) = closed_with_one_leased(harness, Policy::default());
+    let (rig, held) = closed_with_one_leased(harness, plain());
     rig.cancel(held.id);
     assert_completed_now(&rig);
 
-    let (rig, held) = closed_with_one_leased(harness, Policy::default());
+    let (rig, held) = closed_with_one_leased(harness, plain());
     rig.ok(Operation::Delete { id: held.id, force: true });
     assert_completed_now(&rig);
 
-    let (rig, held) = closed_with_one_leased(harness, Policy::default());
+    let (rig, held) = closed_with_one_leased(harness, plain());
     rig.lease(&held, release()).expect("released");
     rig.delete(held.id);
     assert_completed_now(&rig);
 }
 
 pub(super) fn time_completes_a_closed_queue(harness: &dyn Harness) {
-    let (rig, held) = closed_with_one_leased(harness, Policy { max_retries: 0, ..Policy::default() });
+    let (rig, held) = closed_with_one_leased(harness, Policy { max_retries: 0, ..plain() });
     rig.at(held.deadline());
     assert_completed_now(&rig);
 
-    let (rig, held) =
-        closed_with_one_leased(harness, Policy { expire_after: Some(Millis(5000)), ..Policy::default() });
+    let (rig, held) = closed_with_one_leased(harness, Policy { expire_after: Some(Millis(5000)), ..plain() });
     rig.lease(&held, release()).expect("released");
     rig.at(START.after(Millis(5000)));
     assert_completed_now(&rig);
 }
 
 pub(super) fn moving_the_last_item_away_completes_a_closed_queue(harness: &dyn Harness) {
-    let dead_letters = Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() };
+    let dead_letters = Policy { dead_letter_queue: Some(name("dead")), ..plain() };
     let (rig, held) = closed_with_one_leased(harness, dead_letters);
     rig.fail(&held);
     assert_eq!(rig.stored(held.id).queue, name("dead"));
     assert_completed_now(&rig);
 
     for verb in [retry("elsewhere"), release(), defer(10)] {
-        let (rig, held) = closed_with_one_leased(harness, Policy::default());
+        let (rig, held) = closed_with_one_leased(harness, plain());
         assert_eq!(rig.run(held.call_with(verb, to_queue("other"))), left(ItemState::Pending));
         assert_eq!(rig.stored(held.id).queue, name("other"));
         assert_completed_now(&rig);
@@ -131,7 +130,7 @@ pub(super) fn moving_the_last_item_away_completes_a_closed_queue(harness: &dyn H
 }
 
 pub(super) fn returning_an_item_does_not_complete_a_closed_queue(harness: &dyn Harness) {
-    let (rig, held) = closed_with_one_leased(harness, Policy::default());
+    let (rig, held) = closed_with_one_leased(harness, plain());
     let closed = rig.queue_state("jobs");
     let mut held = held;
     for verb in [retry("again"), release(), defer(0)] {
@@ -148,7 +147,7 @@ pub(super) fn returning_an_item_does_not_complete_a_closed_queue(harness: &dyn H
 }
 
 pub(super) fn batches_complete_a_closed_queue_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.submit_many("jobs", 3);
     let held = rig.receive("jobs", 3);
     let before = rig.view("jobs").queue.revision;
@@ -168,7 +167,7 @@ pub(super) fn batches_complete_a_closed_queue_once(harness: &dyn Harness) {
 }
 
 pub(super) fn a_paused_queue_still_closes_and_completes(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let held = rig.hold("jobs");
     rig.ok(Operation::PauseQueue { queue: name("jobs") });
     rig.close("jobs");

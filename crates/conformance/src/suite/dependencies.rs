@@ -38,7 +38,7 @@ fn observe(id: ItemId, seen: DependencyState) -> Operation {
 }
 
 pub(super) fn a_dependent_is_not_received_before_its_dependency_is_met(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", after_group(Condition::AllDone));
     assert_eq!(
         (rig.item(id).head.state, rig.item(id).head.item_state()),
@@ -64,8 +64,8 @@ pub(super) fn a_dependent_is_not_received_before_its_dependency_is_met(harness: 
 }
 
 pub(super) fn a_dependent_fails_when_its_dependency_cannot_be_met(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
-    rig.create("dead", Policy::default());
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..plain() });
+    rig.create("dead", plain());
     let id = rig.submit("jobs", after_group(Condition::AllSuccess));
     assert_eq!(rig.run(observe(id, seen(5, 1, 1))), left(ItemState::Failed));
     let stored = rig.stored(id);
@@ -80,7 +80,7 @@ pub(super) fn a_dependent_fails_when_its_dependency_cannot_be_met(harness: &dyn 
 }
 
 pub(super) fn observed_dependency_states_are_stored(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let others = rig.submit_many("jobs", 3);
     let id = rig.submit("jobs", after(DependsOn::items(others.clone()), Condition::CountOf(2)));
     assert_eq!(rig.run(observe(id, ended(&[(others[0], true)]))), left(ItemState::Waiting));
@@ -103,7 +103,7 @@ pub(super) fn observed_dependency_states_are_stored(harness: &dyn Harness) {
 }
 
 pub(super) fn a_waiting_dependent_can_be_ended(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", after_group(Condition::AllDone));
     rig.cancel(id);
     assert_eq!(rig.item(id).head.item_state(), ItemState::Failed);
@@ -120,7 +120,7 @@ pub(super) fn a_waiting_dependent_can_be_ended(harness: &dyn Harness) {
 }
 
 pub(super) fn an_invalid_dependency_is_refused(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let mut own = member("g");
     own.after = after_group(Condition::AllDone).after;
     for bad in
@@ -132,7 +132,7 @@ pub(super) fn an_invalid_dependency_is_refused(harness: &dyn Harness) {
 }
 
 pub(super) fn each_transition_of_a_member_is_reported_for_its_group(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let plain = rig.submit("jobs", payload("work"));
     let done = rig.submit("jobs", member("g"));
     let gone = rig.submit("jobs", member("h"));
@@ -171,7 +171,7 @@ pub(super) fn each_transition_of_a_member_is_reported_for_its_group(harness: &dy
 }
 
 pub(super) fn group_membership_survives_a_reopen(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", member("g"));
     let waits =
         rig.submit("jobs", Submission { after: after_group(Condition::AllDone).after, ..member("h") });
@@ -188,10 +188,10 @@ pub(super) fn group_membership_survives_a_reopen(harness: &dyn Harness) {
 }
 
 pub(super) fn a_dependent_can_be_restored_in_another_store(harness: &dyn Harness) {
-    let from = Rig::with_queue(&Elsewhere, Policy::default());
+    let from = Rig::with_queue(&Elsewhere, plain());
     let first = from.submit("jobs", member("g"));
     let id = from.submit("jobs", after(DependsOn::items(vec![first]), Condition::AllSuccess));
-    let to = Rig::with_queue(harness, Policy::default());
+    let to = Rig::with_queue(harness, plain());
     to.clock.set(from.now());
     for operation in restores(&from) {
         to.ok(operation);

@@ -175,7 +175,7 @@ pub(super) fn transitions_by_time_emit_events(harness: &dyn Harness) {
 }
 
 pub(super) fn queue_changes_emit_events(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let queue = || name("jobs");
     rig.ok(Operation::PauseQueue { queue: queue() });
     rig.ok(Operation::ResumeQueue { queue: queue() });
@@ -185,7 +185,7 @@ pub(super) fn queue_changes_emit_events(harness: &dyn Harness) {
     rig.close("jobs");
     rig.commit(&held);
     rig.ok(Operation::DeleteQueue { queue: queue(), force: true });
-    rig.create("jobs", Policy::default());
+    rig.create("jobs", plain());
     let all = rig.all_events();
     let events = of_queues(&all);
     let kinds = [
@@ -203,7 +203,7 @@ pub(super) fn queue_changes_emit_events(harness: &dyn Harness) {
 }
 
 pub(super) fn refused_and_repeated_operations_emit_no_event(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(2), ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(2), ..plain() });
     let id = rig.submit("jobs", keyed("key", "work"));
     let held = rig.take("jobs");
     rig.commit(&held);
@@ -213,7 +213,7 @@ pub(super) fn refused_and_repeated_operations_emit_no_event(harness: &dyn Harnes
     rig.refused(submit("nowhere", payload("work")));
     rig.refused(held.call(fail("too late")));
     rig.refused(Operation::Pause { id });
-    rig.create("jobs", Policy { depth_limit: Some(2), ..Policy::default() });
+    rig.create("jobs", Policy { depth_limit: Some(2), ..plain() });
     rig.receive("jobs", 10);
     rig.sweep();
     // A refused operation does not affect the events of its batch.
@@ -230,7 +230,7 @@ pub(super) fn refused_and_repeated_operations_emit_no_event(harness: &dyn Harnes
 }
 
 pub(super) fn a_reader_continues_after_its_cursor(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let batch: Vec<_> = (0..20).map(|n| submit("jobs", payload(n.to_string()))).collect();
     let ids: Vec<ItemId> = rig.update(batch).iter().map(|answer| submitted(answer).0).collect();
     for _ in 0..5 {
@@ -267,7 +267,7 @@ pub(super) fn a_reader_continues_after_its_cursor(harness: &dyn Harness) {
 }
 
 pub(super) fn reading_from_now_returns_only_later_events(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.submit("jobs", payload("before"));
     let now = rig.current_end();
     assert_eq!(rig.read_events(EventsFrom::After(now.clone()), 10).0, []);
@@ -284,7 +284,7 @@ pub(super) fn an_empty_store_has_no_events(harness: &dyn Harness) {
     let (events, oldest) = rig.read_events(EventsFrom::Oldest, 10);
     assert_eq!(events, []);
     let now = rig.current_end();
-    rig.create("jobs", Policy::default());
+    rig.create("jobs", plain());
     for cursor in [oldest, now] {
         let (events, _) = rig.read_events(EventsFrom::After(cursor), 10);
         assert_eq!(of_queues(&events), [("queue.created", "jobs".to_owned())]);
@@ -292,7 +292,7 @@ pub(super) fn an_empty_store_has_no_events(harness: &dyn Harness) {
 }
 
 pub(super) fn an_event_carries_a_chosen_id(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", with_id(17));
     assert_eq!(id, chosen(17));
     let held = rig.take("jobs");
@@ -306,8 +306,8 @@ pub(super) fn an_event_carries_a_chosen_id(harness: &dyn Harness) {
 
 pub(super) fn the_event_of_a_dead_letter_names_the_queue_where_it_failed(harness: &dyn Harness) {
     let rig = Rig::open(harness);
-    rig.create("dead", Policy::default());
-    rig.create("jobs", Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
+    rig.create("dead", plain());
+    rig.create("jobs", Policy { dead_letter_queue: Some(name("dead")), ..plain() });
     let held = rig.hold("jobs");
     rig.fail(&held);
     let (kind, queue, after) = rig.last_of(held.id);
@@ -329,7 +329,7 @@ pub(super) fn a_restored_item_emits_one_event(harness: &dyn Harness) {
 }
 
 pub(super) fn events_survive_a_reopen(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let ids = rig.submit_many("jobs", 10);
     rig.commit(&rig.take("jobs"));
     let (before, end) = rig.read_events(EventsFrom::Oldest, 1000);
@@ -357,7 +357,7 @@ pub(super) fn events_survive_a_reopen(harness: &dyn Harness) {
 }
 
 pub(super) fn a_cursor_of_another_store_is_refused(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let other = ReferenceStore::new(rig.clock.clone(), 0x0dd5_a17f_00d5_a17f);
     let Ok(Events::Page(EventPage { next: cursor, .. })) = block_on(other.events(EventsFrom::Now, 1)) else {
         panic!("no page of events")

@@ -18,7 +18,7 @@ fn fair() -> Policy {
 }
 
 fn weighted(weights: &[(&str, u32)]) -> Policy {
-    Policy { flow: Flow { fairness: Some(fairness(weights)), ..Flow::default() }, ..Policy::default() }
+    Policy { flow: Flow { fairness: Some(fairness(weights)), ..Flow::default() }, ..plain() }
 }
 
 pub(super) fn fairness(weights: &[(&str, u32)]) -> Fairness {
@@ -145,7 +145,7 @@ pub(super) fn items_without_a_key_count_as_one_key(harness: &dyn Harness) {
 }
 
 pub(super) fn fairness_can_be_turned_on_and_off_while_items_are_pending(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let mut order = submit_of(&rig, "many", 30);
     for _ in 0..3 {
         order.extend(submit_of(&rig, "few", 1));
@@ -278,7 +278,7 @@ pub(super) fn the_turn_of_an_expired_item_goes_to_the_next_key(harness: &dyn Har
 pub(super) fn fairness_survives_a_reopen(harness: &dyn Harness) {
     let policy = weighted(&[("gold", 3)]);
     let rig = Rig::with_queue(harness, policy.clone());
-    rig.create("plain", Policy::default());
+    rig.create("plain", plain());
     submit_of(&rig, "many", 40);
     let gold = submit_of(&rig, "gold", 6);
     rig.submit_many("plain", 3);

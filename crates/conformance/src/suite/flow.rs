@@ -9,12 +9,12 @@ use towline_domain::{Flow, Millis, Policy, PolicyPatch, Rate, Refusal, Throttle}
 use towline_store::{Operation, Received};
 
 fn limited(concurrency: u32) -> Policy {
-    Policy { flow: Flow { concurrency: Some(concurrency), ..Flow::default() }, ..Policy::default() }
+    Policy { flow: Flow { concurrency: Some(concurrency), ..Flow::default() }, ..plain() }
 }
 
 fn rated(rate: &str) -> Policy {
     let rate = rate.parse().expect("a rate");
-    Policy { flow: Flow { rate: Some(rate), ..Flow::default() }, ..Policy::default() }
+    Policy { flow: Flow { rate: Some(rate), ..Flow::default() }, ..plain() }
 }
 
 fn patch(patch: PolicyPatch) -> Operation {
@@ -41,7 +41,7 @@ pub(super) fn concurrency_limits_the_number_of_leased_items(harness: &dyn Harnes
     assert_eq!(rig.take("jobs").id, ids[3], "in order");
     assert_eq!(receive(&rig, 1), (0, Some(Throttle::Concurrency)));
     // Another queue is not affected.
-    rig.create("other", Policy::default());
+    rig.create("other", plain());
     rig.submit_many("other", 5);
     assert_eq!(rig.receive("other", 5).len(), 5);
 }
@@ -98,7 +98,7 @@ pub(super) fn leases_that_lapse_together_free_all_their_slots(harness: &dyn Harn
 }
 
 pub(super) fn a_changed_concurrency_applies_at_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.submit_many("jobs", 10);
     let held = rig.receive("jobs", 4);
     // A limit below the number of leased items: no holder loses its lease, and no receiver gets one.

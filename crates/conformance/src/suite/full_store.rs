@@ -33,7 +33,7 @@ fn create_queues(rig: &Rig) {
         output_params: [declare("level?")].into(),
         ..Schema::default()
     };
-    rig.ok(create_with("strict", schema, Policy::default()));
+    rig.ok(create_with("strict", schema, plain()));
     rig.create(
         "jobs",
         Policy {
@@ -45,13 +45,13 @@ fn create_queues(rig: &Rig) {
                 renewal_permille: Some(250),
                 renewals_max: Some(7),
             },
-            ..Policy::default()
+            ..plain()
         },
     );
-    rig.create("dead", Policy::default());
-    rig.create("scored", Policy { order: Order::Score(Box::default()), ..Policy::default() });
+    rig.create("dead", plain());
+    rig.create("scored", Policy { order: Order::Score(Box::default()), ..plain() });
     for queue in ["closed", "completed", "paused", "deleted"] {
-        rig.create(queue, Policy::default());
+        rig.create(queue, plain());
         rig.submit(queue, payload(queue));
     }
     rig.close("closed");

@@ -6,10 +6,11 @@ use super::rig::*;
 use bytes::Bytes;
 use towline_domain::change::Answer;
 use towline_domain::command::When;
-use towline_domain::{Adjust, Field, FieldEdits, Json, Millis, Policy, Refusal, Submission};
-use towline_store::{Operation, Reply};
+use towline_domain::{Adjust, Field, FieldEdits, ItemId, Json, Millis, Policy, Refusal, Submission, Unique};
+use towline_store::{Filter, Operation, Reply};
+
 pub(super) fn the_same_key_and_content_returns_the_same_item(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let first = rig.submit("jobs", keyed("k", "work"));
     let before = rig.stored(first);
     rig.advance(10);
@@ -34,7 +35,7 @@ pub(super) fn the_same_key_and_content_returns_the_same_item(harness: &dyn Harne
 }
 
 pub(super) fn the_same_key_with_different_content_is_a_conflict(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", keyed("k", "work"));
     let before = rig.stored(id);
     let mut with_param = keyed("k", "work");
@@ -54,8 +55,8 @@ pub(super) fn the_same_key_with_different_content_is_a_conflict(harness: &dyn Ha
 }
 
 pub(super) fn a_key_is_unique_within_its_batch_and_queue(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let answers = rig.update(vec![
         submit("jobs", keyed("k", "work")),
         submit("jobs", keyed("k", "work")),
@@ -75,7 +76,7 @@ pub(super) fn a_key_is_unique_within_its_batch_and_queue(harness: &dyn Harness) 
 }
 
 pub(super) fn a_key_stands_for_the_submitted_content_not_for_later_edits(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let held = rig.hold_this("jobs", keyed("k", "work"));
     let adjust =
         Adjust { edits: FieldEdits::default().set(Field::Blob, "edited".into()), ..Adjust::default() };
@@ -86,9 +87,9 @@ pub(super) fn a_key_stands_for_the_submitted_content_not_for_later_edits(harness
 }
 
 pub(super) fn a_key_stays_in_its_queue_when_the_item_moves(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
-    rig.create("dead", Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..plain() });
+    rig.create("dead", plain());
+    rig.create("other", plain());
     let dead = rig.hold_this("jobs", keyed("dead", "work"));
     rig.fail(&dead);
     let moved = rig.hold_this("jobs", keyed("moved", "work"));
@@ -107,7 +108,7 @@ pub(super) fn a_key_stays_in_its_queue_when_the_item_moves(harness: &dyn Harness
 
 pub(super) fn a_key_is_free_after_its_item_is_removed(harness: &dyn Harness) {
     let (completed_ttl, visibility_timeout) = (Some(Millis(1000)), Millis(500));
-    let rig = Rig::with_queue(harness, Policy { completed_ttl, visibility_timeout, ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { completed_ttl, visibility_timeout, ..plain() });
     let first = rig.submit("jobs", keyed("k", "1"));
     rig.delete(first);
     let held = rig.hold_this("jobs", keyed("k", "2"));
@@ -123,8 +124,70 @@ pub(super) fn a_key_is_free_after_its_item_is_removed(harness: &dyn Harness) {
     assert!(submitted(&answers[1]).1);
 }
 
+fn unfinished(key: &str, blob: &'static str) -> Submission {
+    let mut submission = keyed(key, blob);
+    submission.overrides.unique = Some(Unique::WhileUnfinished);
+    submission
+}
+
+pub(super) fn a_key_may_be_free_when_its_item_ends(harness: &dyn Harness) {
+    let policy = Policy { unique: Unique::WhileUnfinished, ..lenient() };
+    for (policy, again) in [(policy, keyed as fn(&str, &'static str) -> Submission), (lenient(), unfinished)]
+    {
+        let rig = Rig::with_queue(harness, policy);
+        let mut earlier: Vec<ItemId> = Vec::new();
+        for (blob, end) in [("1", commit()), ("2", fail("broken")), ("3", commit())] {
+            let id = rig.submit("jobs", again("k", blob));
+            assert_eq!(submitted(&rig.run(submit("jobs", again("k", blob)))), (id, false));
+            assert_eq!(code(&rig.run(submit("jobs", again("k", "else")))), "key_conflict");
+            let held = rig.take("jobs");
+            assert_eq!((held.id, code(&rig.run(submit("jobs", again("k", "else"))))), (id, "key_conflict"));
+            rig.lease(&held, end).expect("settled");
+            earlier.push(id);
+        }
+        let cancelled = rig.submit("jobs", again("k", "4"));
+        rig.cancel(cancelled);
+        let held = rig.hold_this("jobs", again("k", "5"));
+        // In one batch: the item ends, and the next one is submitted and ends.
+        let next = submit("jobs", Submission { id: Some(chosen(6)), ..again("k", "6") });
+        let cancel = Operation::Cancel { id: chosen(6), reason: String::new() };
+        let last = submit("jobs", again("k", "7"));
+        let answers = rig.update(vec![held.call(commit()), next, cancel, last.clone(), last]);
+        let (last, created) = submitted(&answers[3]);
+        assert!(created && answers.iter().all(Result::is_ok), "{answers:?}");
+        assert_eq!(submitted(&answers[4]), (last, false));
+        earlier.extend([cancelled, held.id, chosen(6), last]);
+        let by_key = Filter { idempotency_key: Some("k".to_owned()), ..Filter::default() };
+        assert_eq!(rig.list_ids(&by_key), earlier, "a filter finds all of them");
+        let Some(rig) = rig.reopen(harness) else { continue };
+        assert_eq!(rig.list_ids(&by_key), earlier);
+        assert_eq!(submitted(&rig.run(submit("jobs", again("k", "7")))), (last, false));
+    }
+}
+
+pub(super) fn a_freed_key_stays_free(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, lenient());
+    let first = rig.hold_this("jobs", unfinished("k", "1"));
+    rig.fail(&first);
+    // The rule of the first item counts, not that of the next submit.
+    let second = rig.submit("jobs", keyed("k", "2"));
+    rig.ok(Operation::Redrive { id: first.id });
+    assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "2")))), (second, false));
+    rig.delete(second);
+    let third = rig.submit("jobs", unfinished("k", "3"));
+    assert_ne!(third, first.id, "a redriven item does not get its key back");
+    // An item that keeps its key keeps it when it ends.
+    rig.cancel(third);
+    let fourth = rig.submit("jobs", keyed("k", "4"));
+    rig.cancel(fourth);
+    assert_eq!(code(&rig.run(submit("jobs", unfinished("k", "5")))), "key_conflict");
+    let mut without_key = payload("work");
+    without_key.overrides.unique = Some(Unique::WhileUnfinished);
+    assert_eq!(code(&rig.run(submit("jobs", without_key))), "invalid");
+}
+
 pub(super) fn a_closed_or_full_queue_still_recognises_a_known_key(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(1), ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(1), ..plain() });
     let id = rig.submit("jobs", keyed("k", "work"));
     assert_eq!(submitted(&rig.run(submit("jobs", keyed("k", "work")))), (id, false));
     assert_eq!(code(&rig.run(submit("jobs", keyed("k", "else")))), "key_conflict");
@@ -135,8 +198,8 @@ pub(super) fn a_closed_or_full_queue_still_recognises_a_known_key(harness: &dyn 
 }
 
 pub(super) fn a_chosen_id_can_be_used_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let answers = rig.update(vec![
         submit("jobs", with_id(1)),
         submit("jobs", with_id(1)),
@@ -158,7 +221,7 @@ pub(super) fn a_chosen_id_can_be_used_once(harness: &dyn Harness) {
 }
 
 pub(super) fn an_id_is_free_after_its_item_is_removed(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let made = rig.submit("jobs", payload("made by the store"));
     rig.submit("jobs", with_id(1));
     rig.delete(made);
@@ -174,7 +237,7 @@ pub(super) fn an_id_is_free_after_its_item_is_removed(harness: &dyn Harness) {
 }
 
 pub(super) fn a_different_trace_does_not_make_a_different_item(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let within = |number| {
         let mut submission = keyed("k", "work");
         submission.body.trace = trace(number);

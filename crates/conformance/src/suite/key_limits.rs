@@ -14,7 +14,7 @@ use towline_domain::{
 use towline_store::{Filter, Operation, Reply};
 
 fn limited(per_key: u32) -> Policy {
-    Policy { flow: Flow { concurrency_per_key: Some(per_key), ..Flow::default() }, ..Policy::default() }
+    Policy { flow: Flow { concurrency_per_key: Some(per_key), ..Flow::default() }, ..plain() }
 }
 
 fn patch(rig: &Rig, concurrency_per_key: Option<u32>) {
@@ -85,7 +85,7 @@ pub(super) fn every_end_of_a_lease_frees_the_slot_of_its_key(harness: &dyn Harne
         assert_eq!(receive(&rig, 5).0, ["a"], "after {verb_name}");
     }
     let rig = Rig::with_queue(harness, limited(1));
-    rig.create("other", Policy::default());
+    rig.create("other", plain());
     submit_of(&rig, "a", 6);
     let held = rig.take("jobs");
     rig.cancel(held.id);
@@ -158,7 +158,7 @@ pub(super) fn new_items_of_a_full_key_wait(harness: &dyn Harness) {
 }
 
 pub(super) fn a_changed_concurrency_per_key_applies_at_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     submit_of(&rig, "a", 10);
     submit_of(&rig, "b", 1);
     let held = rig.receive("jobs", 4);
@@ -192,10 +192,7 @@ pub(super) fn limits_per_key_and_of_the_queue_hold_together(harness: &dyn Harnes
     // A weight does not raise the limit.
     let rig = Rig::with_queue(
         harness,
-        Policy {
-            flow: Flow { fairness: Some(fairness(&[("a", 5)])), ..limited(2).flow },
-            ..Policy::default()
-        },
+        Policy { flow: Flow { fairness: Some(fairness(&[("a", 5)])), ..limited(2).flow }, ..plain() },
     );
     submit_of(&rig, "a", 5);
     submit_of(&rig, "b", 5);
@@ -341,7 +338,7 @@ pub(super) fn an_expired_item_takes_no_slot_of_its_key(harness: &dyn Harness) {
 
 /// Items leased before the limit was set count, however the queue came to have fairness.
 pub(super) fn items_leased_before_the_limit_was_set_count(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let fair = |on: bool| {
         let fairness = Some(on.then(Fairness::default));
         let patch = PolicyPatch { fairness, ..PolicyPatch::default() };

@@ -125,6 +125,7 @@ macro_rules! with_conformance_cases {
                 creating_the_same_queue_again_succeeds
                 creating_a_different_queue_with_the_same_name_is_refused
                 a_policy_outside_the_limits_is_refused
+                a_dead_letter_queue_must_exist
                 a_changed_policy_applies_at_once
                 queues_are_listed_in_byte_order_of_their_names
                 operations_on_a_missing_queue_are_refused
@@ -174,6 +175,8 @@ macro_rules! with_conformance_cases {
                 a_key_stands_for_the_submitted_content_not_for_later_edits
                 a_key_stays_in_its_queue_when_the_item_moves
                 a_key_is_free_after_its_item_is_removed
+                a_key_may_be_free_when_its_item_ends
+                a_freed_key_stays_free
                 a_closed_or_full_queue_still_recognises_a_known_key
                 a_chosen_id_can_be_used_once
                 an_id_is_free_after_its_item_is_removed
@@ -254,6 +257,8 @@ macro_rules! with_conformance_cases {
                 attempts_are_one_more_than_retries
                 retries_releases_and_lapses_count_together
                 a_defer_does_not_count_as_a_retry
+                a_release_can_be_uncounted
+                the_default_backoff_doubles_from_one_second_to_five_minutes
                 an_item_may_override_max_retries
                 backoff_grows_up_to_its_cap
                 an_item_may_override_the_backoff
@@ -266,6 +271,7 @@ macro_rules! with_conformance_cases {
                 a_failed_item_moves_to_the_dead_letter_queue
                 a_dead_letter_frees_depth_in_its_origin_queue
                 a_cancelled_item_is_not_a_dead_letter
+                the_kinds_of_failure_that_become_dead_letters_can_be_chosen
                 without_an_open_dead_letter_queue_a_failed_item_stays
             }
             operate {

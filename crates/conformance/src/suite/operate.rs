@@ -58,7 +58,7 @@ fn codes_on_each(
 ) -> Vec<(&'static str, &'static str)> {
     (0..6)
         .map(|n| {
-            let rig = Rig::with_queue(harness, Policy::default());
+            let rig = Rig::with_queue(harness, plain());
             let (state, id) = one_of_each(&rig)[n];
             let before = rig.list(&Filter::default());
             let answered = rig.run(operation(id));
@@ -85,14 +85,14 @@ pub(super) fn each_operation_is_allowed_only_in_its_states(harness: &dyn Harness
         for ((state, code), expected) in codes_on_each(harness, operation).into_iter().zip(expected) {
             assert_eq!(code, expected, "{what} of a {state} item");
         }
-        let rig = Rig::with_queue(harness, Policy::default());
+        let rig = Rig::with_queue(harness, plain());
         let id = chosen(404);
         assert_eq!(rig.refused(operation(id)), Refusal::ItemNotFound { id }, "{what}");
     }
 }
 
 pub(super) fn a_cancelled_item_is_failed_with_the_reason(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let held = rig.hold("jobs");
     let waiting = rig.submit("jobs", payload("work"));
     rig.advance(5);
@@ -117,7 +117,7 @@ pub(super) fn a_cancelled_item_is_failed_with_the_reason(harness: &dyn Harness) 
 }
 
 pub(super) fn a_paused_item_is_not_received_until_resumed(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", payload("work"));
     assert_eq!(rig.run(pause(id)), left(ItemState::Paused));
     let paused = rig.item(id);
@@ -137,7 +137,7 @@ pub(super) fn a_paused_item_is_not_received_until_resumed(harness: &dyn Harness)
 }
 
 pub(super) fn a_deleted_item_is_gone(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     for (state, id) in one_of_each(&rig) {
         let total = rig.counts("jobs").total();
         let operation = Operation::Delete { id, force: state == "processing" };
@@ -161,7 +161,7 @@ pub(super) fn a_delete_can_be_limited_to_a_state(harness: &dyn Harness) {
         StateName::Unfinished,
     ];
     for only in all {
-        let rig = Rig::with_queue(harness, Policy::default());
+        let rig = Rig::with_queue(harness, plain());
         for (state, id) in one_of_each(&rig) {
             let matches = only.matches(rig.item(id).head.count_kind(rig.now()));
             let delete = Box::new(Operation::Delete { id, force: true });
@@ -176,7 +176,7 @@ pub(super) fn a_delete_can_be_limited_to_a_state(harness: &dyn Harness) {
 
 /// A bulk action finds an item by its tags, and the item is replaced before the action reaches it.
 pub(super) fn a_guarded_delete_skips_an_item_that_was_replaced(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let tagged = |tag: &str| {
         let body = Body {
             replace_key: Some("doc".to_owned()),
@@ -215,10 +215,8 @@ pub(super) fn a_guarded_delete_skips_an_item_that_was_replaced(harness: &dyn Har
 }
 
 pub(super) fn a_redriven_item_starts_over(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy { max_retries: 1, expire_after: Some(Millis(10_000)), ..Policy::default() },
-    );
+    let rig =
+        Rig::with_queue(harness, Policy { max_retries: 1, expire_after: Some(Millis(10_000)), ..plain() });
     let held = rig.hold_this("jobs", keyed("k", "work"));
     rig.lease(&held, retry("one")).expect("retried");
     let held = rig.take("jobs");
@@ -246,7 +244,7 @@ pub(super) fn a_redriven_item_starts_over(harness: &dyn Harness) {
 }
 
 pub(super) fn every_kind_of_failure_can_be_redriven(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { max_retries: 0, ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { max_retries: 0, ..plain() });
     let cancelled = rig.submit("jobs", payload("work"));
     rig.cancel(cancelled);
     let explicit = rig.hold("jobs");
@@ -269,13 +267,9 @@ pub(super) fn every_kind_of_failure_can_be_redriven(harness: &dyn Harness) {
 pub(super) fn a_dead_letter_is_redriven_to_its_origin_queue(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
-        Policy {
-            dead_letter_queue: Some(name("dead")),
-            expire_after: Some(Millis::days(2)),
-            ..Policy::default()
-        },
+        Policy { dead_letter_queue: Some(name("dead")), expire_after: Some(Millis::days(2)), ..plain() },
     );
-    rig.create("dead", Policy::default());
+    rig.create("dead", plain());
     let held = rig.hold("jobs");
     rig.fail(&held);
     rig.advance(5);
@@ -291,7 +285,7 @@ pub(super) fn a_dead_letter_is_redriven_to_its_origin_queue(harness: &dyn Harnes
 }
 
 pub(super) fn a_redrive_is_allowed_into_a_closed_queue_but_not_into_a_completed_one(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let failed = rig.hold("jobs");
     rig.fail(&failed);
     let held = rig.hold("jobs");
@@ -316,8 +310,8 @@ pub(super) fn a_redrive_is_allowed_into_a_closed_queue_but_not_into_a_completed_
 }
 
 pub(super) fn a_dead_letter_of_a_completed_queue_cannot_be_redriven(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
-    rig.create("dead", Policy::default());
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..plain() });
+    rig.create("dead", plain());
     let first = rig.hold("jobs");
     rig.fail(&first);
     let second = rig.hold("jobs");
@@ -334,8 +328,8 @@ pub(super) fn a_dead_letter_of_a_completed_queue_cannot_be_redriven(harness: &dy
 }
 
 pub(super) fn a_purge_deletes_matching_items_in_chunks(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     rig.submit_many("other", 3);
     rig.submit_many("jobs", 20);
     let held = rig.receive("jobs", 10);

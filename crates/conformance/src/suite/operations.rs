@@ -4,8 +4,8 @@ use bytes::Bytes;
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Body, FieldEdits, Fields, ItemId, ItemState, LeaseCall, LeaseToken, Millis, Outcome, Policy,
-    Queue, QueueName, Schema, Submission, Timestamp, Trace, TraceParent,
+    Adjust, Backoff, Body, FieldEdits, Fields, ItemId, ItemState, LeaseCall, LeaseToken, Millis, Outcome,
+    Policy, Queue, QueueName, Schema, Submission, Timestamp, Trace, TraceParent,
 };
 use towline_store::Answered;
 use towline_store::{Operation, Reply};
@@ -99,7 +99,7 @@ pub(super) fn retry(error: &str) -> Verb {
 }
 
 pub(super) fn release() -> Verb {
-    Verb::Release { delay: Millis::ZERO }
+    Verb::Release { delay: Millis::ZERO, counted: true }
 }
 
 pub(super) fn defer(millis: u64) -> Verb {
@@ -150,9 +150,14 @@ pub(super) fn with_id(number: u128) -> Submission {
     Submission { id: Some(chosen(number)), ..payload("work") }
 }
 
+/// The default policy, with retries at once.
+pub(super) fn plain() -> Policy {
+    Policy { backoff: Backoff::NONE, ..Policy::default() }
+}
+
 /// A policy with short leases and almost unlimited retries.
 pub(super) fn lenient() -> Policy {
-    Policy { visibility_timeout: Millis(1000), max_retries: 1000, ..Policy::default() }
+    Policy { visibility_timeout: Millis(1000), max_retries: 1000, ..plain() }
 }
 
 #[track_caller]

@@ -11,7 +11,7 @@ use towline_domain::{
 use towline_store::Operation;
 
 fn ordered(order: Order) -> Policy {
-    Policy { order, ..Policy::default() }
+    Policy { order, ..plain() }
 }
 
 fn scored() -> Policy {
@@ -48,7 +48,7 @@ pub(super) fn fifo_order_is_by_ready_time_then_submission(harness: &dyn Harness)
 }
 
 pub(super) fn priority_order_is_lower_first_then_ready_time_then_submission(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let at = |priority, millis| Submission { ready: When::After(Millis(millis)), ..with_priority(priority) };
     let batch = [
         at(0, 0),
@@ -173,7 +173,7 @@ pub(super) fn a_chosen_id_does_not_change_the_order(harness: &dyn Harness) {
 }
 
 pub(super) fn an_item_that_becomes_ready_between_updates_keeps_its_position(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let scheduled = rig.submit("jobs", delayed(100));
     rig.advance(150);
     let plain = rig.submit("jobs", payload("work"));
@@ -276,8 +276,8 @@ pub(super) fn an_item_returned_with_a_delay_is_ordered_by_its_new_ready_time(har
         harness,
         Policy {
             order: Order::Fifo,
-            backoff: Backoff { growth: Growth::Constant { delay: Millis(20) }, ..Backoff::default() },
-            ..Policy::default()
+            backoff: Backoff { growth: Growth::Constant { delay: Millis(20) }, ..Backoff::NONE },
+            ..plain()
         },
     );
     rig.submit_many("jobs", 3);
@@ -313,7 +313,7 @@ pub(super) fn a_resumed_item_keeps_its_position(harness: &dyn Harness) {
 }
 
 pub(super) fn a_changed_priority_applies_at_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let ids = rig.submit_many("jobs", 6);
     let held = rig.receive("jobs", 4);
     let verbs = [release(), retry("again"), defer(0), release()];
@@ -328,7 +328,7 @@ pub(super) fn a_changed_priority_applies_at_once(harness: &dyn Harness) {
 
 pub(super) fn an_item_moved_from_another_queue_is_ordered_by_its_ready_time(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, ordered(Order::Fifo));
-    rig.create("other", Policy::default());
+    rig.create("other", plain());
     let before = rig.submit("jobs", payload("before"));
     rig.advance(1);
     let moved = rig.hold("other");
@@ -345,7 +345,7 @@ pub(super) fn an_item_moved_from_another_queue_is_ordered_by_its_ready_time(harn
 }
 
 pub(super) fn many_items_keep_their_order_across_batches_of_any_size(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let mut expected: Vec<(i16, ItemId)> = Vec::new();
     for round in 0..6 {
         let priorities = (0..200).map(|n: i16| (n * 7 + round) % 5);

@@ -26,8 +26,7 @@ pub(super) fn a_new_queue_is_open_and_empty(harness: &dyn Harness) {
         max_retries: 7,
         order: Order::Score(Box::default()),
         backoff: Backoff::preset("ayepi").expect("a preset"),
-        dead_letter_queue: Some(name("not-there-yet")),
-        ..Policy::default()
+        ..plain()
     };
     let schema = Schema {
         inputs: [Schema::declare("raw").expect("declared")].into(),
@@ -47,33 +46,29 @@ pub(super) fn a_new_queue_is_open_and_empty(harness: &dyn Harness) {
 }
 
 pub(super) fn creating_the_same_queue_again_succeeds(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let before = rig.view("jobs");
     rig.advance(5);
-    let again = answered_queue(rig.ok(create("jobs", Policy::default())));
+    let again = answered_queue(rig.ok(create("jobs", plain())));
     assert_eq!(again, before.queue);
     assert_eq!(rig.view("jobs"), before);
     // The same within a batch, and after a pause, because the pause is not part of the create.
     rig.ok(Operation::PauseQueue { queue: name("jobs") });
-    let answers = rig.update(vec![
-        create("jobs", Policy::default()),
-        create("new", Policy::default()),
-        create("new", Policy::default()),
-    ]);
+    let answers = rig.update(vec![create("jobs", plain()), create("new", plain()), create("new", plain())]);
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     assert_eq!(answers[1], answers[2]);
     assert!(rig.view("jobs").queue.paused);
 }
 
 pub(super) fn creating_a_different_queue_with_the_same_name_is_refused(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let before = rig.view("jobs");
-    let other_policy = Policy { max_retries: 4, ..Policy::default() };
+    let other_policy = Policy { max_retries: 4, ..plain() };
     let other_schema =
         Schema { inputs: [Schema::declare("raw").expect("declared")].into(), ..Schema::default() };
     for (operation, differs) in [
         (create("jobs", other_policy.clone()), "policy.max_retries"),
-        (create_with("jobs", other_schema.clone(), Policy::default()), "schema.inputs"),
+        (create_with("jobs", other_schema.clone(), plain()), "schema.inputs"),
         (create_with("jobs", other_schema, other_policy), "schema.inputs, policy.max_retries"),
     ] {
         let what = differs.to_owned();
@@ -86,8 +81,8 @@ pub(super) fn creating_a_different_queue_with_the_same_name_is_refused(harness: 
 pub(super) fn a_policy_outside_the_limits_is_refused(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let too_long = Some(Millis(Millis::MAX.0 + 1));
-    let base = Policy::default;
-    let lease = |rule| Policy { lease: rule, ..Policy::default() };
+    let base = plain;
+    let lease = |rule| Policy { lease: rule, ..plain() };
     let bad = [
         Policy { visibility_timeout: Millis(99), ..base() },
         Policy { visibility_timeout: Millis(Millis::days(30).0 + 1), ..base() },
@@ -99,6 +94,8 @@ pub(super) fn a_policy_outside_the_limits_is_refused(harness: &dyn Harness) {
         Policy { poison_after: Some(0), ..base() },
         Policy { depth_limit: Some(0), ..base() },
         Policy { dead_letter_queue: Some(name("jobs")), ..base() },
+        Policy { dead_letter: [].into(), ..base() },
+        Policy { output_ttl: too_long, ..base() },
         Policy {
             order: Order::Score(Box::new(ScoreWeights { age_unit: Millis(999), ..ScoreWeights::default() })),
             ..base()
@@ -114,7 +111,7 @@ pub(super) fn a_policy_outside_the_limits_is_refused(harness: &dyn Harness) {
         inputs: (0..65).map(|n| Schema::declare(&format!("s{n}")).expect("declared")).collect(),
         ..Schema::default()
     };
-    assert_eq!(code(&rig.run(create_with("jobs", wide, Policy::default()))), "invalid");
+    assert_eq!(code(&rig.run(create_with("jobs", wide, plain()))), "invalid");
     assert_eq!(rig.find_queue("jobs"), None);
     let edge = Policy {
         visibility_timeout: Millis(100),
@@ -123,7 +120,7 @@ pub(super) fn a_policy_outside_the_limits_is_refused(harness: &dyn Harness) {
         failed_ttl: Some(Millis::ZERO),
         poison_after: Some(1),
         depth_limit: Some(1),
-        ..Policy::default()
+        ..plain()
     };
     rig.create("jobs", edge.clone());
     assert_eq!(rig.view("jobs").queue.policy, edge);
@@ -137,8 +134,35 @@ pub(super) fn a_policy_outside_the_limits_is_refused(harness: &dyn Harness) {
     assert_eq!(rig.view("jobs").queue.policy, edge, "a refused change has no effect");
 }
 
+pub(super) fn a_dead_letter_queue_must_exist(harness: &dyn Harness) {
+    let rig = Rig::open(harness);
+    let to_dead = || Policy { dead_letter_queue: Some(name("dead")), ..plain() };
+    let refused = rig.refused(create("jobs", to_dead()));
+    let words = "queue \"dead\" does not exist; create it first";
+    assert!(refused.code() == "invalid" && refused.to_string().contains(words), "{refused}");
+    assert_eq!(rig.find_queue("jobs"), None);
+    rig.create("jobs", plain());
+    let letters = |to: Option<&str>| {
+        let dead_letter_queue = Some(to.map(name));
+        patch("jobs", PolicyPatch { dead_letter_queue, ..PolicyPatch::default() })
+    };
+    assert_eq!(code(&rig.run(letters(Some("dead")))), "invalid");
+    // An earlier operation of the same batch may create it.
+    let answers = rig.update(vec![create("dead", plain()), letters(Some("dead"))]);
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    // After it was deleted, everything else about the queue can still be changed.
+    rig.ok(drop_queue("dead", false));
+    rig.ok(patch("jobs", PolicyPatch { max_retries: Some(0), ..PolicyPatch::default() }));
+    rig.ok(letters(Some("dead")));
+    let policy = rig.view("jobs").queue.policy;
+    assert_eq!(policy.dead_letter_queue, Some(name("dead")));
+    rig.ok(create("jobs", policy));
+    rig.ok(letters(None));
+    assert_eq!(code(&rig.run(letters(Some("dead")))), "invalid");
+}
+
 pub(super) fn a_changed_policy_applies_at_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let early = rig.hold("jobs");
     rig.commit(&early);
     let held = rig.hold("jobs");
@@ -181,7 +205,7 @@ pub(super) fn queues_are_listed_in_byte_order_of_their_names(harness: &dyn Harne
     let rig = Rig::open(harness);
     let sorted = ["0", "A", "Z.a", "_x", "a", "a-b", "a.b", "ab", "b"];
     for queue in ["b", "a.b", "A", "_x", "ab", "a-b", "0", "Z.a", "a"] {
-        rig.create(queue, Policy::default());
+        rig.create(queue, plain());
     }
     let names = |after: Option<&str>, limit| -> Vec<String> {
         let page = block_on(rig.store.queues(after.map(name), limit)).expect("the store answers");
@@ -213,7 +237,7 @@ pub(super) fn operations_on_a_missing_queue_are_refused(harness: &dyn Harness) {
 }
 
 pub(super) fn a_paused_queue_accepts_submits_and_gives_no_items(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let held = rig.hold("jobs");
     let pause = || Operation::PauseQueue { queue: name("jobs") };
     let paused = answered_queue(rig.ok(pause()));
@@ -235,8 +259,8 @@ pub(super) fn a_paused_queue_accepts_submits_and_gives_no_items(harness: &dyn Ha
 }
 
 pub(super) fn deleting_a_queue_deletes_its_items(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let kept = rig.submit("other", payload("kept"));
     let done = rig.hold("jobs");
     rig.commit(&done);
@@ -261,7 +285,7 @@ pub(super) fn deleting_a_queue_deletes_its_items(harness: &dyn Harness) {
 }
 
 pub(super) fn a_queue_of_finished_items_is_deleted_without_force(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let done = rig.hold("jobs");
     rig.commit(&done);
     rig.ok(drop_queue("jobs", false));
@@ -269,7 +293,7 @@ pub(super) fn a_queue_of_finished_items_is_deleted_without_force(harness: &dyn H
 }
 
 pub(super) fn a_recreated_queue_is_a_new_queue(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let old = rig.view("jobs").queue;
     let keyed_id = rig.submit("jobs", keyed("once", "work"));
     let own = Submission { id: Some(chosen(1)), ..payload("own") };
@@ -278,7 +302,7 @@ pub(super) fn a_recreated_queue_is_a_new_queue(harness: &dyn Harness) {
     rig.close("jobs");
     let answers = rig.update(vec![
         drop_queue("jobs", true),
-        create("jobs", Policy::default()),
+        create("jobs", plain()),
         submit("jobs", keyed("once", "other work")),
         submit("jobs", own.clone()),
     ]);
@@ -298,9 +322,9 @@ pub(super) fn a_recreated_queue_is_a_new_queue(harness: &dyn Harness) {
 }
 
 pub(super) fn items_that_left_a_queue_survive_its_deletion(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
-    rig.create("dead", Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..plain() });
+    rig.create("dead", plain());
+    rig.create("other", plain());
     let dead = rig.hold_this("jobs", keyed("dead", "1"));
     rig.fail(&dead);
     let moved = rig.hold_this("jobs", keyed("moved", "2"));
@@ -308,7 +332,7 @@ pub(super) fn items_that_left_a_queue_survive_its_deletion(harness: &dyn Harness
     rig.ok(drop_queue("jobs", false));
     assert_eq!(rig.stored(dead.id).queue, name("dead"));
     assert_eq!(rig.take("other").id, moved.id);
-    rig.create("jobs", Policy::default());
+    rig.create("jobs", plain());
     for key in ["dead", "moved"] {
         let (_, created) = submitted(&rig.run(submit("jobs", keyed(key, "3"))));
         assert!(created, "the new queue does not know key {key}");

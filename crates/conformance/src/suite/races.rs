@@ -51,7 +51,7 @@ fn receive(rig: &Rig, store: &dyn Store, max: u32, seed: TokenSeed) -> Vec<(Item
 }
 
 pub(super) fn events_of_parallel_writers_are_complete_and_in_order(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { max_retries: 1000, ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { max_retries: 1000, ..plain() });
     let begin = rig.current_end();
     let running = AtomicUsize::new(THREADS - 1);
     let each = 30;
@@ -103,7 +103,7 @@ pub(super) fn events_of_parallel_writers_are_complete_and_in_order(harness: &dyn
 }
 
 pub(super) fn every_item_is_committed_exactly_once(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { max_retries: 1000, ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { max_retries: 1000, ..plain() });
     let each = 40;
     let committed = AtomicUsize::new(0);
     let commits = race(&rig, |thread, store| {
@@ -143,7 +143,7 @@ pub(super) fn every_item_is_committed_exactly_once(harness: &dyn Harness) {
 }
 
 pub(super) fn one_of_many_parallel_settles_succeeds(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     for _ in 0..20 {
         let held = rig.hold("jobs");
         let verbs = [commit(), fail("e"), retry("e"), release(), defer(1), fail("f"), retry("f"), defer(2)];
@@ -157,7 +157,7 @@ pub(super) fn one_of_many_parallel_settles_succeeds(harness: &dyn Harness) {
 }
 
 pub(super) fn one_of_many_parallel_receivers_gets_an_item(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     for round in 0..20 {
         let id = rig.submit("jobs", payload("work"));
         let got = race(&rig, |thread, store| receive(&rig, store, 3, seed(thread, round)));
@@ -169,7 +169,7 @@ pub(super) fn one_of_many_parallel_receivers_gets_an_item(harness: &dyn Harness)
 }
 
 pub(super) fn parallel_submits_with_one_key_create_one_item(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     for round in 0..20 {
         let key = format!("key {round}");
         let answers = race(&rig, |thread, store| {
@@ -188,7 +188,7 @@ pub(super) fn parallel_submits_with_one_key_create_one_item(harness: &dyn Harnes
 }
 
 pub(super) fn parallel_submits_with_one_id_create_one_item(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     for round in 0..20 {
         let id = chosen(round);
         let answers = race(&rig, |_, store| {
@@ -202,7 +202,7 @@ pub(super) fn parallel_submits_with_one_id_create_one_item(harness: &dyn Harness
 }
 
 pub(super) fn the_depth_limit_holds_with_parallel_submits(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(50), ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(50), ..plain() });
     let accepted = race(&rig, |_, store| {
         let mut accepted = 0;
         for _ in 0..10 {
@@ -270,7 +270,7 @@ pub(super) fn parallel_increment_once_counts_each_thing_once(harness: &dyn Harne
 }
 
 pub(super) fn readers_see_consistent_counts_during_writes(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.submit_many("jobs", 30);
     race(&rig, |thread, store| {
         for round in 0..30 {

@@ -5,11 +5,11 @@ use super::operations::*;
 use super::rig::*;
 use futures::executor::block_on;
 use std::collections::BTreeSet;
-use towline_domain::{FieldSet, HeadFilter, Item, ItemId, Millis, Policy, StateName};
+use towline_domain::{FieldSet, HeadFilter, Item, ItemId, Millis, StateName};
 use towline_store::{ErrorText, Filter, Operation, StoredItem};
 
 pub(super) fn get_returns_items_in_the_requested_order(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let ids = rig.submit_many("jobs", 3);
     let gone = rig.submit("jobs", payload("gone"));
     rig.delete(gone);
@@ -22,8 +22,8 @@ pub(super) fn get_returns_items_in_the_requested_order(harness: &dyn Harness) {
 }
 
 pub(super) fn lists_are_in_the_order_of_submission(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let mut ids = Vec::new();
     for n in 0..12_u16 {
         let queue = if n % 3 == 0 { "other" } else { "jobs" };
@@ -51,7 +51,7 @@ pub(super) fn lists_are_in_the_order_of_submission(harness: &dyn Harness) {
 }
 
 pub(super) fn a_list_returns_complete_items(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let held = rig.hold_this("jobs", keyed("k", "work"));
     rig.lease(&held, retry("first")).expect("retried");
     rig.submit("jobs", delayed(100));
@@ -62,7 +62,7 @@ pub(super) fn a_list_returns_complete_items(harness: &dyn Harness) {
 }
 
 pub(super) fn heads_equal_those_of_complete_items(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let held = rig.hold_this("jobs", keyed("k", "work"));
     rig.lease(&held, retry("first")).expect("retried");
     let mut tagged = payload("work");
@@ -90,8 +90,8 @@ pub(super) fn heads_equal_those_of_complete_items(harness: &dyn Harness) {
 }
 
 pub(super) fn filters_select_items(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let labelled = |tags: &[(&str, &str)], group: Option<&str>, key: Option<&str>| {
         let mut submission = payload("work");
         submission.body.tags =
@@ -159,7 +159,7 @@ pub(super) fn filters_select_items(harness: &dyn Harness) {
 }
 
 pub(super) fn filters_select_by_state(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let completed = rig.hold("jobs");
     rig.commit(&completed);
     let failed = rig.hold("jobs");
@@ -187,8 +187,8 @@ pub(super) fn filters_select_by_state(harness: &dyn Harness) {
 }
 
 pub(super) fn a_list_shows_each_remaining_item_once_during_changes(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let ids = rig.submit_many("jobs", 40);
     let jobs = Filter { queue: Some(name("jobs")), ..Filter::default() };
     let mut deleted = BTreeSet::new();
@@ -223,7 +223,7 @@ pub(super) fn a_list_shows_each_remaining_item_once_during_changes(harness: &dyn
 }
 
 pub(super) fn a_cursor_stays_valid_after_its_item_is_deleted(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let ids = rig.submit_many("jobs", 6);
     let page =
         |after| block_on(rig.store.list(Filter::default(), after, 3, FieldSet::NONE)).expect("it answers");
@@ -237,7 +237,7 @@ pub(super) fn a_cursor_stays_valid_after_its_item_is_deleted(harness: &dyn Harne
 }
 
 pub(super) fn a_page_has_a_minimum_and_a_maximum_size(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let ids = rig.submit_many("jobs", 3);
     let mut seen = Vec::new();
     let mut after = None;

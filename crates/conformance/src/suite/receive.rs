@@ -13,7 +13,7 @@ use towline_store::{Operation, Reply};
 
 pub(super) fn nothing_is_received_before_its_ready_time(harness: &dyn Harness) {
     for order in [Order::Fifo, Order::Priority] {
-        let rig = Rig::with_queue(harness, Policy { order, ..Policy::default() });
+        let rig = Rig::with_queue(harness, Policy { order, ..plain() });
         let after = rig.submit("jobs", delayed(1000));
         let at =
             rig.submit("jobs", Submission { ready: When::At(START.after(Millis(2000))), ..payload("work") });
@@ -37,7 +37,7 @@ pub(super) fn nothing_is_received_before_its_ready_time(harness: &dyn Harness) {
 }
 
 pub(super) fn a_resumed_item_still_waits_for_its_ready_time(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let later = rig.submit("jobs", delayed(10));
     rig.ok(Operation::Pause { id: later });
     assert_eq!(rig.counts("jobs").scheduled, 0);
@@ -50,7 +50,7 @@ pub(super) fn a_resumed_item_still_waits_for_its_ready_time(harness: &dyn Harnes
 }
 
 pub(super) fn a_receive_returns_at_most_max_items(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.submit_many("jobs", 3);
     for max in [0, limits::RECEIVE_MAX + 1] {
         let call = rig.receive_call("jobs", max);
@@ -64,8 +64,8 @@ pub(super) fn a_receive_returns_at_most_max_items(harness: &dyn Harness) {
 }
 
 pub(super) fn no_item_is_leased_twice_at_the_same_time(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let elsewhere = rig.submit("other", payload("not yours"));
     let ids = rig.submit_many("jobs", 5);
     let receive = |max| Operation::Receive(Box::new(rig.receive_call("jobs", max)));
@@ -89,7 +89,7 @@ pub(super) fn no_item_is_leased_twice_at_the_same_time(harness: &dyn Harness) {
 }
 
 pub(super) fn lease_tokens_are_derived_from_the_seed_in_order(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.submit_many("jobs", 3);
     let call = rig.receive_call("jobs", 10);
     let seed = call.seed;
@@ -100,7 +100,7 @@ pub(super) fn lease_tokens_are_derived_from_the_seed_in_order(harness: &dyn Harn
 }
 
 pub(super) fn a_receive_returns_the_requested_fields(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let fields = Fields {
         state_blob: Some("state".into()),
         blob: Some("blob".into()),
@@ -138,11 +138,11 @@ pub(super) fn a_receive_returns_the_requested_fields(harness: &dyn Harness) {
 }
 
 pub(super) fn a_received_item_equals_the_stored_item(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let held = rig.hold_this("jobs", keyed("k", "work"));
     assert_eq!(rig.item(held.id), held.item);
     let State::Processing(lease) = &held.item.head.state else { panic!("processing") };
-    assert_eq!(lease.deadline, START.after(Policy::default().visibility_timeout));
+    assert_eq!(lease.deadline, START.after(plain().visibility_timeout));
     assert_eq!((lease.visibility, lease.renewals), (Millis::minutes(5), 0));
     assert!(!lease.unacknowledged && lease.buffers.is_none());
     let counts = Counts { processing: 1, ..Counts::default() };
@@ -150,7 +150,7 @@ pub(super) fn a_received_item_equals_the_stored_item(harness: &dyn Harness) {
 }
 
 pub(super) fn deliveries_and_attempts_are_counted(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { max_retries: 100, ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { max_retries: 100, ..plain() });
     let mut held = rig.hold("jobs");
     let verbs = [defer(0), retry("again"), defer(0), release(), defer(0), retry("again")];
     let (mut deliveries, mut retries) = (1, 0);
@@ -171,7 +171,7 @@ pub(super) fn deliveries_and_attempts_are_counted(harness: &dyn Harness) {
 pub(super) fn a_receiver_may_request_output_buffers(harness: &dyn Harness) {
     let rig = Rig::open(harness);
     let outputs = [("image".parse().expect("a slot"), true)].into();
-    rig.ok(create_with("jobs", Schema { outputs, ..Schema::default() }, Policy::default()));
+    rig.ok(create_with("jobs", Schema { outputs, ..Schema::default() }, plain()));
     let id = rig.submit("jobs", payload("work"));
     let call = towline_store::ReceiveCall { make_buffers: true, ..rig.receive_call("jobs", 1) };
     let held = Held::of(rig.received(call).items.remove(0));
@@ -189,7 +189,7 @@ pub(super) fn a_receiver_may_request_output_buffers(harness: &dyn Harness) {
 }
 
 pub(super) fn a_receiver_may_choose_its_visibility_timeout(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", payload("work"));
     let call = |visibility| towline_store::ReceiveCall {
         visibility: Some(visibility),
@@ -210,7 +210,7 @@ pub(super) fn a_receiver_may_choose_its_visibility_timeout(harness: &dyn Harness
 }
 
 pub(super) fn a_receive_never_returns_an_item_and_a_completed_queue(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.submit_many("jobs", 2);
     rig.close("jobs");
     let received = rig.received(rig.receive_call("jobs", 10));
@@ -226,7 +226,7 @@ pub(super) fn a_receive_never_returns_an_item_and_a_completed_queue(harness: &dy
 }
 
 pub(super) fn an_item_that_is_already_expired_is_never_received(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let mut expired = payload("too late");
     expired.overrides.expire_after = Some(Millis::ZERO);
     let answers = rig.update(vec![

@@ -7,7 +7,7 @@ use futures::executor::block_on;
 use std::sync::atomic::{AtomicU32, Ordering};
 use towline_domain::command::RecordGuard;
 use towline_domain::kv::KvCommand;
-use towline_domain::{Millis, Policy, Submission, Timestamp};
+use towline_domain::{Millis, Submission, Timestamp};
 use towline_store::{Operation, Reply};
 
 const KEY: &str = "guarded record";
@@ -19,7 +19,7 @@ fn guarded(seen: &str, next: &str, not_before: Timestamp) -> Submission {
 }
 
 fn with_record(harness: &dyn Harness) -> Rig {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.kv(KEY, KvCommand::Set { value: "0".into(), ttl: None }).expect("set");
     rig
 }

@@ -57,7 +57,7 @@ pub(super) fn an_empty_store_can_be_reopened(harness: &dyn Harness) {
     let rig = reopen!(rig, harness);
     assert_eq!(rig.store.identity(), identity);
     assert!(rig.queues().is_empty());
-    rig.create("jobs", Policy::default());
+    rig.create("jobs", plain());
     let held = rig.hold("jobs");
     rig.commit(&held);
 }
@@ -80,7 +80,7 @@ pub(super) fn everything_survives_repeated_reopens(harness: &dyn Harness) {
 }
 
 pub(super) fn each_transition_survives_a_reopen(harness: &dyn Harness) {
-    let mut rig = Rig::with_queue(harness, Policy::default());
+    let mut rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", keyed("k", "work"));
     type End = fn(&Rig, &Held);
     let ends: [End; 6] = [
@@ -115,7 +115,7 @@ pub(super) fn each_transition_survives_a_reopen(harness: &dyn Harness) {
 }
 
 pub(super) fn a_lease_survives_a_reopen(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.submit_many("jobs", 4);
     let held = rig.receive("jobs", 4);
     let stale = &held[3];
@@ -141,7 +141,7 @@ pub(super) fn a_lease_survives_a_reopen(harness: &dyn Harness) {
 
 pub(super) fn a_repeated_settle_is_recognised_after_a_reopen(harness: &dyn Harness) {
     for (what, verb) in every_settle() {
-        let rig = Rig::with_queue(harness, Policy::default());
+        let rig = Rig::with_queue(harness, plain());
         let held = rig.hold("jobs");
         let call = held.call_with(verb, to_priority(3));
         let first = rig.run(call.clone());
@@ -173,7 +173,7 @@ fn shuffle(rig: &Rig) -> Vec<ItemId> {
 
 pub(super) fn the_order_survives_a_reopen(harness: &dyn Harness) {
     for order in [Order::Priority, Order::Fifo] {
-        let rig = Rig::with_queue(harness, Policy { order: order.clone(), ..Policy::default() });
+        let rig = Rig::with_queue(harness, Policy { order: order.clone(), ..plain() });
         let mut expected = shuffle(&rig);
         if order == Order::Fifo {
             // In FIFO order, the retried item is among the items of its millisecond.
@@ -190,7 +190,7 @@ pub(super) fn the_order_survives_a_reopen(harness: &dyn Harness) {
 }
 
 pub(super) fn the_order_of_scores_survives_a_reopen(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { order: Order::Score(Box::default()), ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { order: Order::Score(Box::default()), ..plain() });
     let fee = |fee| {
         let mut submission = payload("work");
         submission.body.fee = Some(fee);
@@ -208,8 +208,8 @@ pub(super) fn the_order_of_scores_survives_a_reopen(harness: &dyn Harness) {
 }
 
 pub(super) fn used_and_free_keys_and_ids_survive_a_reopen(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() });
-    rig.create("dead", Policy::default());
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..plain() });
+    rig.create("dead", plain());
     let with_id = |number| Submission { id: Some(chosen(number)), ..payload("work") };
     let waiting = rig.submit("jobs", keyed("waiting", "work"));
     let dead = rig.submit("jobs", keyed("dead", "work"));
@@ -239,8 +239,8 @@ pub(super) fn used_and_free_keys_and_ids_survive_a_reopen(harness: &dyn Harness)
 }
 
 pub(super) fn ids_after_a_reopen_are_new(harness: &dyn Harness) {
-    let mut rig = Rig::with_queue(harness, Policy::default());
-    rig.create("last", Policy::default());
+    let mut rig = Rig::with_queue(harness, plain());
+    rig.create("last", plain());
     let mut ids = BTreeSet::new();
     let mut queues = BTreeSet::from([rig.view("last").queue.id, rig.view("jobs").queue.id]);
     let mut kept = Vec::new();
@@ -253,7 +253,7 @@ pub(super) fn ids_after_a_reopen_are_new(harness: &dyn Harness) {
         rig.delete(kept.pop().expect("three"));
         rig.ok(drop_queue("last"));
         rig = reopen!(rig, harness);
-        rig.create("last", Policy::default());
+        rig.create("last", plain());
         assert!(queues.insert(rig.view("last").queue.id), "a new queue has a new id");
     }
     assert_eq!(rig.list_ids(&Filter::default()), kept, "in the order of submission");
@@ -261,8 +261,8 @@ pub(super) fn ids_after_a_reopen_are_new(harness: &dyn Harness) {
 
 pub(super) fn a_dead_letter_remembers_its_origin_queue_after_a_reopen(harness: &dyn Harness) {
     let rig = Rig::open(harness);
-    rig.create("dead", Policy::default());
-    let policy = Policy { dead_letter_queue: Some(name("dead")), ..Policy::default() };
+    rig.create("dead", plain());
+    let policy = Policy { dead_letter_queue: Some(name("dead")), ..plain() };
     rig.create("jobs", policy.clone());
     rig.create("fleeting", policy.clone());
     let home = rig.hold("jobs");
@@ -282,10 +282,8 @@ pub(super) fn a_dead_letter_remembers_its_origin_queue_after_a_reopen(harness: &
 }
 
 pub(super) fn timers_that_ran_out_while_closed_are_carried_out(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy { completed_ttl: Some(Millis(1000)), max_retries: 0, ..Policy::default() },
-    );
+    let rig =
+        Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(1000)), max_retries: 0, ..plain() });
     let scheduled = rig.submit("jobs", delayed(2000));
     let mut brief = delayed(9000);
     brief.overrides.expire_after = Some(Millis(3000));
@@ -319,7 +317,7 @@ pub(super) fn timers_that_ran_out_while_closed_are_carried_out(harness: &dyn Har
 }
 
 pub(super) fn the_clock_does_not_go_back_across_a_reopen(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.advance(50_000);
     let high = rig.now();
     rig.submit("jobs", payload("work"));
@@ -338,7 +336,7 @@ pub(super) fn the_clock_does_not_go_back_across_a_reopen(harness: &dyn Harness) 
 }
 
 pub(super) fn queues_keep_their_state_across_a_reopen(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(2), ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(2), ..plain() });
     rig.submit_many("jobs", 2);
     let patch = PolicyPatch {
         visibility_timeout: Some(Millis(12_345)),
@@ -368,7 +366,7 @@ pub(super) fn queues_keep_their_state_across_a_reopen(harness: &dyn Harness) {
 }
 
 pub(super) fn a_list_cursor_stays_valid_across_a_reopen(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let ids = rig.submit_many("jobs", 10);
     let page = block_on(rig.store.list(Filter::default(), None, 4, FieldSet::NONE)).expect("it answers");
     rig.delete(ids[1]);

@@ -46,7 +46,7 @@ fn full(key: &str) -> Submission {
 }
 
 pub(super) fn a_pending_item_is_replaced_by_the_latest_submit(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", full("k"));
     let first = rig.item(id);
     rig.advance(10);
@@ -97,8 +97,8 @@ pub(super) fn an_item_that_was_touched_is_not_replaced(harness: &dyn Harness) {
         ("deleted", |rig, id| rig.delete(id)),
     ];
     for (what, touch) in touches {
-        let rig = Rig::with_queue(harness, Policy::default());
-        rig.create("other", Policy::default());
+        let rig = Rig::with_queue(harness, plain());
+        rig.create("other", plain());
         let first = rig.submit("jobs", under("k", "first"));
         touch(&rig, first);
         let before = rig.find(first);
@@ -116,7 +116,7 @@ pub(super) fn an_item_that_was_touched_is_not_replaced(harness: &dyn Harness) {
 }
 
 pub(super) fn each_submit_delays_the_item_up_to_the_maximum_delay(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let first = rig.now();
     let at = |millis| first.after(Millis(millis));
     let id = rig.submit("jobs", pushed("k", 100, Some(250)));
@@ -151,7 +151,7 @@ pub(super) fn each_submit_delays_the_item_up_to_the_maximum_delay(harness: &dyn 
 }
 
 pub(super) fn a_replaced_ready_item_keeps_its_position(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let first = rig.submit("jobs", under("k", "1"));
     rig.advance(5);
     let second = rig.submit("jobs", payload("2"));
@@ -168,7 +168,7 @@ pub(super) fn a_replaced_ready_item_keeps_its_position(harness: &dyn Harness) {
 }
 
 pub(super) fn a_replacement_does_not_count_against_the_depth_limit(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(1), ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(1), ..plain() });
     let id = rig.submit("jobs", under("k", "1"));
     assert_eq!(code(&rig.run(submit("jobs", under("other", "1")))), "queue_full");
     assert_eq!(rig.run(submit("jobs", under("k", "2"))), replaced(id));
@@ -178,8 +178,8 @@ pub(super) fn a_replacement_does_not_count_against_the_depth_limit(harness: &dyn
 }
 
 pub(super) fn replace_keys_are_separate_per_queue(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let id = rig.submit("jobs", under("k", "work"));
     let others = [
         rig.submit("other", under("k", "work")),
@@ -194,12 +194,12 @@ pub(super) fn replace_keys_are_separate_per_queue(harness: &dyn Harness) {
     assert_eq!(rig.list_ids(&by_key), [others[2]]);
     // A recreated queue with the same name has its own keys.
     rig.ok(Operation::DeleteQueue { queue: name("jobs"), force: true });
-    rig.create("jobs", Policy::default());
+    rig.create("jobs", plain());
     assert_ne!(rig.submit("jobs", under("k", "anew")), id);
 }
 
 pub(super) fn a_batch_sees_its_own_replacements(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let receive = |rig: &Rig| Operation::Receive(Box::new(rig.receive_call("jobs", 5)));
     let given = |answer: &Answered| match answer {
         Ok(Reply::Received(received)) => {
@@ -244,7 +244,7 @@ pub(super) fn a_batch_sees_its_own_replacements(harness: &dyn Harness) {
 }
 
 pub(super) fn incompatible_options_are_refused(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let mut keyed = under("k", "work");
     keyed.body.idempotency_key = Some("k".to_owned());
     let mut grouped = under("k", "work");
@@ -272,7 +272,7 @@ pub(super) fn incompatible_options_are_refused(harness: &dyn Harness) {
 }
 
 pub(super) fn a_replacement_emits_an_event(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", under("k", "1"));
     assert_eq!(rig.run(submit("jobs", pushed("k", 50, None))), replaced(id));
     rig.advance(50);
@@ -284,8 +284,8 @@ pub(super) fn a_replacement_emits_an_event(harness: &dyn Harness) {
 }
 
 pub(super) fn replacements_survive_a_reopen(harness: &dyn Harness) {
-    let mut rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let mut rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let gone = rig.submit("jobs", under("gone", "1"));
     let left_alone = rig.submit("jobs", under("k", "old"));
     rig.ok(Operation::Pause { id: left_alone });
@@ -320,7 +320,7 @@ pub(super) fn replacements_survive_a_reopen(harness: &dyn Harness) {
 }
 
 pub(super) fn a_restored_item_keeps_its_replace_key(harness: &dyn Harness) {
-    let from = Rig::with_queue(&Elsewhere, Policy::default());
+    let from = Rig::with_queue(&Elsewhere, plain());
     let touched = from.submit("jobs", under("k", "1"));
     let held = from.take("jobs");
     let id = from.submit("jobs", under("k", "2"));
@@ -347,7 +347,7 @@ pub(super) fn a_restored_item_keeps_its_replace_key(harness: &dyn Harness) {
 }
 
 pub(super) fn parallel_submits_with_one_replace_key_leave_one_pending_item(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let made: Vec<Vec<ItemId>> = race(&rig, |nth, store| {
         let mut made = Vec::new();
         for round in 0..12 {

@@ -31,7 +31,7 @@ impl Harness for Elsewhere {
 pub(super) fn moved(from: &Rig, harness: &dyn Harness) -> Rig {
     let to = Rig::open(harness);
     to.clock.set(from.now());
-    to.create("first", Policy::default());
+    to.create("first", plain());
     for view in from.queues() {
         to.create(view.queue.name.as_str(), view.queue.policy);
     }
@@ -67,7 +67,7 @@ fn all(rig: &Rig) -> Vec<(QueueName, Item)> {
 /// A store with items in every state and with every option.
 fn busy() -> Rig {
     let rig = Rig::open(&Elsewhere);
-    rig.create("dead", Policy::default());
+    rig.create("dead", plain());
     let policy = Policy { order: Order::Priority, dead_letter_queue: Some(name("dead")), ..lenient() };
     rig.create("jobs", policy);
     let mut rich = keyed("k", "rich");
@@ -161,8 +161,8 @@ pub(super) fn a_restored_item_keeps_its_lease(harness: &dyn Harness) {
 }
 
 pub(super) fn a_restored_item_keeps_its_idempotency_key(harness: &dyn Harness) {
-    let from = Rig::with_queue(&Elsewhere, Policy::default());
-    from.create("other", Policy::default());
+    let from = Rig::with_queue(&Elsewhere, plain());
+    from.create("other", plain());
     let id = from.submit("jobs", keyed("k", "work"));
     // The key stays in the queue where it was submitted, even if the item moved.
     let held = from.take("jobs");
@@ -191,21 +191,21 @@ pub(super) fn a_restored_dead_letter_keeps_its_origin_queue(harness: &dyn Harnes
 }
 
 pub(super) fn only_an_open_queue_accepts_restored_items(harness: &dyn Harness) {
-    let from = Rig::with_queue(&Elsewhere, Policy::default());
+    let from = Rig::with_queue(&Elsewhere, plain());
     from.submit("jobs", payload("work"));
     let restore = restores(&from).remove(0);
     let to = Rig::open(harness);
     assert_eq!(to.refused(restore.clone()), Refusal::QueueNotFound { name: "jobs".to_owned() });
-    to.create("jobs", Policy::default());
+    to.create("jobs", plain());
     to.close("jobs");
     assert_eq!(code(&to.run(restore)), "queue_closed");
     assert_eq!(to.counts("jobs").total(), 0);
 }
 
 pub(super) fn an_impossible_item_is_refused(harness: &dyn Harness) {
-    let from = Rig::with_queue(&Elsewhere, Policy::default());
+    let from = Rig::with_queue(&Elsewhere, plain());
     from.submit("jobs", payload("work"));
-    let to = Rig::with_queue(harness, Policy::default());
+    let to = Rig::with_queue(harness, plain());
     let spoilt: [fn(&mut Item); 3] = [
         |item| item.head.ready_at.0 = u64::MAX,
         |item| item.body.group = Some(String::new()),

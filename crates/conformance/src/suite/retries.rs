@@ -12,7 +12,7 @@ use towline_domain::{
 use towline_store::Operation;
 
 fn retries(max_retries: u32) -> Policy {
-    Policy { visibility_timeout: Millis(1000), max_retries, ..Policy::default() }
+    Policy { visibility_timeout: Millis(1000), max_retries, backoff: Backoff::NONE, ..Policy::default() }
 }
 
 fn growing(base: u64, cap: u64) -> Backoff {
@@ -90,6 +90,49 @@ pub(super) fn a_defer_does_not_count_as_a_retry(harness: &dyn Harness) {
     rig.commit(&held);
 }
 
+pub(super) fn a_release_can_be_uncounted(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, retries(0));
+    let id = rig.submit("jobs", payload("first"));
+    rig.submit("jobs", payload("second"));
+    let uncounted = |millis| Verb::Release { delay: Millis(millis), counted: false };
+    for delivery in 1..=20 {
+        rig.advance(1);
+        let held = rig.take("jobs");
+        assert_eq!((held.id, held.item.head.deliveries, held.item.head.retries), (id, delivery, 0));
+        assert_eq!(rig.lease(&held, uncounted(0)), left(ItemState::Pending), "it keeps its place");
+        assert_eq!(rig.lease(&held, uncounted(0)), left(ItemState::Pending), "a repetition");
+        assert_eq!(
+            code(&rig.lease(&held, release())),
+            "already_settled",
+            "a counted release is another call"
+        );
+    }
+    let held = rig.take("jobs");
+    assert_eq!(rig.lease(&held, uncounted(7)), left(ItemState::Pending));
+    assert_eq!(rig.item(id).head.ready_at, rig.now().after(Millis(7)));
+    rig.advance(7);
+    let item = rig.item(id);
+    assert!(item.errors.is_empty());
+    assert_eq!(item.head.retries, 0);
+}
+
+pub(super) fn the_default_backoff_doubles_from_one_second_to_five_minutes(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { max_retries: 100, ..Policy::default() });
+    let id = rig.submit("jobs", payload("work"));
+    for most in [1000_u64, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000, 300_000, 300_000] {
+        let held = rig.take("jobs");
+        let seed = most.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        rig.lease(&held, Verb::Retry { error: "e".to_owned(), delay: None, seed }).expect("retried");
+        let delay = rig.item(id).head.ready_at.since(rig.now()).0;
+        assert!(delay > most / 2 && delay <= most, "{delay} of {most}");
+        rig.advance(delay);
+    }
+    // A lapse has the same backoff, so that a fleet that crashed does not come back all at once.
+    let held = rig.take("jobs");
+    rig.at(held.deadline());
+    assert!(rig.item(id).head.ready_at > rig.now());
+}
+
 pub(super) fn an_item_may_override_max_retries(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, retries(0));
     let mut stubborn = payload("work");
@@ -119,7 +162,7 @@ pub(super) fn backoff_grows_up_to_its_cap(harness: &dyn Harness) {
     rig.advance(5);
     // A release has no backoff. A lapse has.
     let held = rig.take("jobs");
-    let later = Verb::Release { delay: Millis(7) };
+    let later = Verb::Release { delay: Millis(7), counted: true };
     rig.lease(&held, later).expect("released");
     assert_eq!(rig.item(held.id).head.ready_at, rig.now().after(Millis(7)));
     rig.advance(7);
@@ -258,11 +301,12 @@ pub(super) fn give_up_after_counts_from_the_first_delivery(harness: &dyn Harness
 
 /// Queue `jobs` with a dead-letter queue that keeps failed items for an hour.
 fn with_dead_letters(harness: &dyn Harness, policy: Policy) -> Rig {
-    let rig = Rig::with_queue(
-        harness,
+    let rig = Rig::open(harness);
+    rig.create("dead", Policy { failed_ttl: Some(Millis::hours(1)), ..Policy::default() });
+    rig.create(
+        "jobs",
         Policy { dead_letter_queue: Some(name("dead")), failed_ttl: Some(Millis::minutes(1)), ..policy },
     );
-    rig.create("dead", Policy { failed_ttl: Some(Millis::hours(1)), ..Policy::default() });
     rig
 }
 
@@ -333,6 +377,38 @@ pub(super) fn a_cancelled_item_is_not_a_dead_letter(harness: &dyn Harness) {
     let remove_at = Some(at.after(Millis::minutes(1)));
     let kind = FailureKind::Cancelled;
     assert_eq!(rig.item(id).head.state, State::Failed { at, remove_at, kind });
+}
+
+pub(super) fn the_kinds_of_failure_that_become_dead_letters_can_be_chosen(harness: &dyn Harness) {
+    for chosen in FailureKind::ALL {
+        let policy = Policy { dead_letter: [chosen].into(), poison_after: Some(1), ..retries(0) };
+        let rig = with_dead_letters(harness, policy);
+        let failed = rig.hold("jobs");
+        rig.fail(&failed);
+        let retried = rig.hold("jobs");
+        rig.lease(&retried, retry("e")).expect("settled");
+        let lapsed = rig.hold("jobs");
+        rig.at(lapsed.deadline());
+        let cancelled = rig.submit("jobs", payload("work"));
+        rig.cancel(cancelled);
+        let mut short = delayed(1000);
+        short.overrides.expire_after = Some(Millis(10));
+        let expired = rig.submit("jobs", short);
+        rig.at(rig.now().after(Millis(10)));
+        let ended = [
+            (failed.id, FailureKind::Explicit),
+            (retried.id, FailureKind::RetriesExhausted),
+            (lapsed.id, FailureKind::Poison),
+            (cancelled, FailureKind::Cancelled),
+            (expired, FailureKind::Expired),
+        ];
+        for (id, kind) in ended {
+            let stored = rig.stored(id);
+            assert_eq!(failure(&stored.item), kind);
+            let expected = if kind == chosen { "dead" } else { "jobs" };
+            assert_eq!(stored.queue, name(expected), "{kind:?} with {chosen:?}");
+        }
+    }
 }
 
 pub(super) fn without_an_open_dead_letter_queue_a_failed_item_stays(harness: &dyn Harness) {

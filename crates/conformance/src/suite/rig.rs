@@ -131,8 +131,14 @@ impl Rig {
         }
     }
 
+    /// Creates a queue. First, the dead-letter queue that its policy names.
     #[track_caller]
     pub(super) fn create(&self, queue: &str, policy: Policy) {
+        if let Some(dead) = policy.dead_letter_queue.as_ref().map(QueueName::as_str)
+            && self.find_queue(dead).is_none()
+        {
+            self.ok(create(dead, plain()));
+        }
         self.ok(create(queue, policy));
     }
 

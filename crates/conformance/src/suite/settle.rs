@@ -57,7 +57,8 @@ pub(super) fn a_different_settle_of_the_same_lease_is_refused(harness: &dyn Harn
         })
     };
     let delay = |millis| Verb::Retry { error: "e".to_owned(), delay: Some(Millis(millis)), seed: 0 };
-    let release_after = |millis| Verb::Release { delay: Millis(millis) };
+    let uncounted_release_after = |millis| Verb::Release { delay: Millis(millis), counted: false };
+    let release_after = |millis| Verb::Release { delay: Millis(millis), counted: true };
     let at = |millis| Verb::Defer { until: When::At(START.after(Millis(millis))) };
     let pairs = [
         (
@@ -71,7 +72,12 @@ pub(super) fn a_different_settle_of_the_same_lease_is_refused(harness: &dyn Harn
             delay(5),
             vec![delay(6), retry("e"), retry("other"), release(), fail("e"), commit()],
         ),
-        (SettleVerb::Release, release_after(5), vec![release(), release_after(6), defer(5), commit()]),
+        (
+            SettleVerb::Release,
+            release_after(5),
+            vec![release(), release_after(6), uncounted_release_after(5), defer(5), commit()],
+        ),
+        (SettleVerb::Release, uncounted_release_after(5), vec![release_after(5), defer(5), commit()]),
         (SettleVerb::Defer, defer(5), vec![defer(6), at(5), release_after(5), commit()]),
     ];
     for (settled, first, others) in pairs {
@@ -172,7 +178,7 @@ pub(super) fn every_verb_can_change_the_priority(harness: &dyn Harness) {
 pub(super) fn an_item_can_be_returned_to_another_queue(harness: &dyn Harness) {
     for (what, verb) in [("retry", retry("e")), ("release", release()), ("defer", defer(0))] {
         let rig = Rig::with_queue(harness, lenient());
-        rig.create("other", Policy { visibility_timeout: Millis(7000), max_retries: 0, ..Policy::default() });
+        rig.create("other", Policy { visibility_timeout: Millis(7000), max_retries: 0, ..plain() });
         let mut submission = keyed("k", "work");
         submission.body.tags = [("a".to_owned(), "b".to_owned())].into();
         let held = rig.hold_this("jobs", submission);
@@ -200,7 +206,7 @@ pub(super) fn an_item_can_be_returned_to_another_queue(harness: &dyn Harness) {
 
 pub(super) fn a_refused_move_to_another_queue_keeps_the_lease(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, lenient());
-    rig.create("shut", Policy::default());
+    rig.create("shut", plain());
     rig.submit("shut", payload("left"));
     rig.close("shut");
     let held = rig.hold("jobs");

@@ -13,7 +13,7 @@ use towline_domain::{
 use towline_store::{Operation, Reply, StoreError};
 
 pub(super) fn an_item_without_options_has_the_defaults(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let id = rig.submit("jobs", Submission::default());
     let stored = rig.stored(id);
     assert_eq!(stored.queue, name("jobs"));
@@ -41,7 +41,7 @@ fn noise(len: usize) -> Bytes {
 }
 
 pub(super) fn payloads_are_returned_byte_for_byte(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let every_byte: Bytes = (0..=255).collect();
     let samples = [
         None,
@@ -76,7 +76,7 @@ pub(super) fn payloads_are_returned_byte_for_byte(harness: &dyn Harness) {
 }
 
 pub(super) fn every_part_of_a_submit_is_stored(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let body = Body {
         idempotency_key: Some("ключ \u{1f600}'\"\\".to_owned()),
         claim: None,
@@ -112,6 +112,7 @@ pub(super) fn every_part_of_a_submit_is_stored(harness: &dyn Harness) {
         failed_ttl: Some(Millis::MAX),
         expire_after: Some(Millis::days(3)),
         give_up_after: Some(Millis::days(2)),
+        unique: Some(towline_domain::Unique::WhileExists),
     };
     let submission = Submission {
         id: Some(chosen(5)),
@@ -141,7 +142,7 @@ pub(super) fn every_part_of_a_submit_is_stored(harness: &dyn Harness) {
 }
 
 pub(super) fn an_item_of_the_maximum_size_fits(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let full = noise(limits::FIELD_BYTES_MAX);
     let mut fields = Fields { blob: Some(full.clone()), state_blob: Some(full), ..Fields::default() };
     let id = rig.submit("jobs", Submission { fields: fields.clone(), ..Submission::default() });
@@ -155,7 +156,7 @@ pub(super) fn an_item_of_the_maximum_size_fits(harness: &dyn Harness) {
 }
 
 pub(super) fn a_submit_outside_the_limits_is_refused_without_effect(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     let body = |body: Body| Submission { body, ..payload("work") };
     let text = |len| Some("x".repeat(len));
     let tags = |count: usize, key: usize, value: usize| Body {
@@ -191,7 +192,7 @@ pub(super) fn a_submit_outside_the_limits_is_refused_without_effect(harness: &dy
 }
 
 pub(super) fn the_depth_limit_applies_within_a_batch(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(3), ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { depth_limit: Some(3), ..plain() });
     let batch = (0..5).map(|_| submit("jobs", payload("work"))).collect();
     let answers = rig.update(batch);
     let full = Err(Refusal::QueueFull { name: "jobs".to_owned(), depth: 3, limit: 3 }.into());
@@ -227,7 +228,7 @@ pub(super) fn a_submit_that_violates_the_schema_is_refused_without_effect(harnes
         input_params: [declare("level")].into(),
         ..Schema::default()
     };
-    rig.ok(create_with("jobs", schema, Policy::default()));
+    rig.ok(create_with("jobs", schema, plain()));
     let with = |slots: &[&str], params: &[&str], key: &str| {
         let mut submission = keyed(key, "work");
         let buffer = |slot: &&str| (slot.parse().expect("a slot"), "b".parse().expect("a buffer"));
@@ -252,8 +253,8 @@ pub(super) fn a_submit_that_violates_the_schema_is_refused_without_effect(harnes
 }
 
 pub(super) fn a_refused_operation_does_not_affect_its_batch(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("shut", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("shut", plain());
     rig.close("shut");
     let held = rig.hold("jobs");
     let mut bad_tag = payload("work");
@@ -296,7 +297,7 @@ pub(super) fn an_operation_sees_the_effects_of_earlier_ones_in_its_batch(harness
     let second = rig.receive_call("jobs", 5);
     let answers = rig.update(vec![
         Operation::Receive(Box::new(rig.receive_call("jobs", 1))),
-        create("jobs", Policy::default()),
+        create("jobs", plain()),
         submit("jobs", with_id(1)),
         Operation::Receive(Box::new(call)),
         Operation::Receive(Box::new(second)),
@@ -323,7 +324,7 @@ pub(super) fn an_operation_sees_the_effects_of_earlier_ones_in_its_batch(harness
 }
 
 pub(super) fn a_batch_above_the_maximum_size_is_refused(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     assert!(rig.update(Vec::new()).is_empty());
     let most = limits::BATCH_MAX;
     assert_eq!(rig.update(vec![Operation::Sweep; most]).len(), most);
@@ -341,7 +342,6 @@ pub(super) fn a_batch_above_the_maximum_size_is_refused(harness: &dyn Harness) {
 pub(super) fn an_item_keeps_its_trace(harness: &dyn Harness) {
     let dead = Some(name("dead"));
     let rig = Rig::with_queue(harness, Policy { dead_letter_queue: dead, max_retries: 1, ..lenient() });
-    rig.create("dead", lenient());
     let with = |number| Submission {
         body: Body { trace: trace(number), ..Body::default() },
         ..Submission::default()

@@ -13,7 +13,7 @@ pub(super) fn a_terminal_item_is_removed_when_its_ttl_ends(harness: &dyn Harness
             completed_ttl: Some(Millis(1000)),
             failed_ttl: Some(Millis(2000)),
             visibility_timeout: Millis(500),
-            ..Policy::default()
+            ..plain()
         },
     );
     let completed = rig.hold("jobs");
@@ -42,7 +42,7 @@ pub(super) fn a_terminal_item_is_removed_when_its_ttl_ends(harness: &dyn Harness
 }
 
 pub(super) fn without_a_ttl_a_terminal_item_is_kept(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy { completed_ttl: None, failed_ttl: None, ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { completed_ttl: None, failed_ttl: None, ..plain() });
     let completed = rig.hold("jobs");
     rig.commit(&completed);
     let failed = rig.hold("jobs");
@@ -61,7 +61,7 @@ pub(super) fn a_settle_can_be_repeated_until_its_lease_would_have_ended(harness:
         failed_ttl: none,
         max_retries: 0,
         visibility_timeout: Millis(1000),
-        ..Policy::default()
+        ..plain()
     };
     let rig = Rig::with_queue(harness, policy);
     for (verb, state) in [
@@ -97,7 +97,7 @@ pub(super) fn a_settle_can_be_repeated_until_its_lease_would_have_ended(harness:
 
 pub(super) fn a_ttl_of_zero_removes_at_once_what_no_lease_holder_settled(harness: &dyn Harness) {
     let none = Some(Millis::ZERO);
-    let rig = Rig::with_queue(harness, Policy { failed_ttl: none, max_retries: 0, ..Policy::default() });
+    let rig = Rig::with_queue(harness, Policy { failed_ttl: none, max_retries: 0, ..plain() });
     let pending = rig.submit("jobs", payload("work"));
     rig.cancel(pending);
     let held = rig.hold("jobs");
@@ -114,7 +114,7 @@ pub(super) fn a_ttl_of_zero_removes_at_once_what_no_lease_holder_settled(harness
 pub(super) fn a_ttl_does_not_remove_unfinished_items(harness: &dyn Harness) {
     let rig = Rig::with_queue(
         harness,
-        Policy { completed_ttl: Some(Millis(10)), failed_ttl: Some(Millis(10)), ..Policy::default() },
+        Policy { completed_ttl: Some(Millis(10)), failed_ttl: Some(Millis(10)), ..plain() },
     );
     let pending = rig.submit("jobs", payload("work"));
     let scheduled = rig.submit("jobs", delayed(Millis::days(365).0));
@@ -139,7 +139,7 @@ pub(super) fn a_ttl_does_not_remove_unfinished_items(harness: &dyn Harness) {
 }
 
 pub(super) fn becoming_ready_needs_no_update(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.submit("jobs", delayed(1000));
     rig.submit("jobs", delayed(2000));
     rig.submit("jobs", payload("work"));
@@ -159,7 +159,7 @@ pub(super) fn becoming_ready_needs_no_update(harness: &dyn Harness) {
 }
 
 pub(super) fn a_sweep_reports_how_many_items_changed(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     assert_eq!(rig.ok(Operation::Sweep), Reply::Swept { changed: 0 });
     rig.submit_many("jobs", 4);
     let held = rig.receive("jobs", 3);
@@ -171,8 +171,8 @@ pub(super) fn a_sweep_reports_how_many_items_changed(harness: &dyn Harness) {
 }
 
 pub(super) fn any_update_carries_out_what_is_due(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
-    rig.create("other", Policy::default());
+    let rig = Rig::with_queue(harness, plain());
+    rig.create("other", plain());
     let held = rig.hold("jobs");
     rig.clock.set(held.deadline());
     rig.submit("other", payload("work"));
@@ -181,10 +181,8 @@ pub(super) fn any_update_carries_out_what_is_due(harness: &dyn Harness) {
 }
 
 pub(super) fn one_update_carries_out_everything_that_is_due(harness: &dyn Harness) {
-    let rig = Rig::with_queue(
-        harness,
-        Policy { completed_ttl: Some(Millis(500)), max_retries: 1, ..Policy::default() },
-    );
+    let rig =
+        Rig::with_queue(harness, Policy { completed_ttl: Some(Millis(500)), max_retries: 1, ..plain() });
     rig.submit_many("jobs", 600);
     let held = rig.receive("jobs", 400);
     rig.update(held[..200].iter().map(|held| held.call(commit())).collect());
@@ -196,7 +194,7 @@ pub(super) fn one_update_carries_out_everything_that_is_due(harness: &dyn Harnes
 }
 
 pub(super) fn the_next_wake_time_is_exact(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     assert_eq!(rig.next_wake(), None);
     let plain = rig.submit("jobs", payload("work"));
     assert_eq!(rig.next_wake(), None, "a ready item needs no timer");
@@ -236,7 +234,7 @@ pub(super) fn the_next_wake_time_is_exact(harness: &dyn Harness) {
 }
 
 pub(super) fn the_clock_of_the_store_never_goes_back(harness: &dyn Harness) {
-    let rig = Rig::with_queue(harness, Policy::default());
+    let rig = Rig::with_queue(harness, plain());
     rig.advance(10_000);
     let high = rig.now();
     let first = rig.submit("jobs", payload("work"));

@@ -6,7 +6,9 @@ use crate::command::{Adjust, LeaseCall, OutputSet, Verb, When};
 use crate::digest;
 use crate::event::EventKind;
 use crate::id::LeaseToken;
-use crate::item::{ErrorKind, FailureKind, Head, Lease, Outcome, Settle, SettleVerb, Settled, State};
+use crate::item::{
+    AttemptError, ErrorKind, FailureKind, Head, Lease, Outcome, Settle, SettleVerb, Settled, State,
+};
 use crate::item_state::ItemState;
 use crate::limits;
 use crate::policy::{check_span, check_visibility};
@@ -31,7 +33,8 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
     {
         let buffers = made(lease, outcome);
         if !buffers.is_empty() {
-            let check = BufferCheck { id: head.id, buffers, call };
+            let output_ttl = queue.policy.output_ttl;
+            let check = BufferCheck { id: head.id, buffers, output_ttl, call };
             return Ok(unchanged(Answer::CheckBuffers(Box::new(check))));
         }
     }
@@ -49,10 +52,10 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
             let delay =
                 delay.unwrap_or_else(|| head.backoff(&queue.policy).delay(head.id, head.retries, seed));
             let error = error(head, ErrorKind::Retried, &message, now);
-            give_back(context, settle, &adjust, GiveBack::Counted { delay, error: Some(error) }, now)?
+            give_back(context, settle, &adjust, GiveBack::Retried { delay, error }, now)?
         }
-        (Verb::Release { delay }, Some(settle)) => {
-            give_back(context, settle, &adjust, GiveBack::Counted { delay, error: None }, now)?
+        (Verb::Release { delay, counted }, Some(settle)) => {
+            give_back(context, settle, &adjust, GiveBack::Released { delay, counted }, now)?
         }
         (Verb::Defer { until }, Some(settle)) => {
             give_back(context, settle, &adjust, GiveBack::Deferred { until }, now)?
@@ -99,7 +102,7 @@ fn check(call: &LeaseCall) -> Result<(), Refusal> {
             check_span("delay", delay.unwrap_or(Millis::ZERO))?;
             error
         }
-        Verb::Release { delay } => return check_span("delay", *delay),
+        Verb::Release { delay, .. } => return check_span("delay", *delay),
         Verb::Defer { until: When::After(span) } => return check_span("delay", *span),
         Verb::Defer { until: When::At(time) } if *time > Timestamp::MAX => {
             return Err(Refusal::invalid("until", format!("{time} is beyond {}", Timestamp::MAX)));
@@ -132,7 +135,9 @@ fn settle_of(call: &LeaseCall) -> Option<Settle> {
         Verb::Retry { error, delay, .. } => {
             (SettleVerb::Retry, digest(&none, error, delay.map_or(0, |delay| delay.0.saturating_add(1)), 0))
         }
-        Verb::Release { delay } => (SettleVerb::Release, digest(&none, "", delay.0, 0)),
+        Verb::Release { delay, counted } => {
+            (SettleVerb::Release, digest(&none, "", delay.0, u64::from(!counted)))
+        }
         Verb::Defer { until: When::After(span) } => (SettleVerb::Defer, digest(&none, "", span.0, 1)),
         Verb::Defer { until: When::At(time) } => (SettleVerb::Defer, digest(&none, "", time.0, 2)),
     };
@@ -211,6 +216,7 @@ fn commit(
     queue.schema.check_outputs(&outcome.outputs, &outcome.output_params)?;
     let ttl = head.overrides().and_then(|o| o.completed_ttl).or(queue.policy.completed_ttl);
     let mut after = settled(head, settle, Settled::Completed);
+    after.free_key();
     after.state = State::Completed { at: now, remove_at: remove_at(context, ttl, Some(lease), now) };
     let mut change = item_change(head, after, EventKind::Completed, Answer::State(ItemState::Completed));
     change.queue = context.completes(head, now);
@@ -221,7 +227,8 @@ fn commit(
 }
 
 enum GiveBack {
-    Counted { delay: Millis, error: Option<Box<crate::item::AttemptError>> },
+    Retried { delay: Millis, error: Box<AttemptError> },
+    Released { delay: Millis, counted: bool },
     Deferred { until: When },
 }
 
@@ -249,13 +256,13 @@ fn give_back(
         when => ready_at(when, target.unwrap_or(queue), now),
     };
     let (ready_at, counted, event) = match &how {
-        GiveBack::Counted { delay, error: Some(_) } => (now.after(*delay), true, EventKind::Retried),
-        GiveBack::Counted { delay, error: None } => (place(When::After(*delay)), true, EventKind::Released),
+        GiveBack::Retried { delay, .. } => (now.after(*delay), true, EventKind::Retried),
+        GiveBack::Released { delay, counted } => (place(When::After(*delay)), *counted, EventKind::Released),
         GiveBack::Deferred { until } => (place(*until), false, EventKind::Deferred),
     };
     let error_kept = match how {
-        GiveBack::Counted { error, .. } => error,
-        GiveBack::Deferred { .. } => None,
+        GiveBack::Retried { error, .. } => Some(error),
+        GiveBack::Released { .. } | GiveBack::Deferred { .. } => None,
     };
     if counted && head.retries >= head.max_retries(&queue.policy) {
         let after = settled(head, settle, Settled::Failed);

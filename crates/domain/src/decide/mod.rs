@@ -49,7 +49,7 @@ pub struct Context<'a> {
     pub new_id: Option<ItemId>,
     /// The queue to which the item goes: named by a settle or a move, or a dead letter's origin at redrive.
     pub target: Option<&'a Queue>,
-    /// The queue's dead-letter queue, if it exists.
+    /// The dead-letter queue of the queue, or the one that a new policy names. `None`: it does not exist.
     pub dead_letters: Option<&'a Queue>,
 }
 
@@ -213,9 +213,9 @@ fn fail(
 ) -> Result<Change, Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
     let dead_letters = match (&queue.policy.dead_letter_queue, context.dead_letters) {
-        // A cancelled item is not a dead letter, and a closed queue accepts none.
+        // A closed queue accepts no dead letters.
         (Some(name), Some(other))
-            if kind != FailureKind::Cancelled
+            if queue.policy.dead_letter.contains(&kind)
                 && other.name == *name
                 && other.id != queue.id
                 && other.state == QueueState::Open =>
@@ -231,6 +231,7 @@ fn fail(
     let settled_by = |lease: &&Lease| after.last_settle.is_some_and(|settle| settle.token == lease.token);
     let remove_at = remove_at(context, ttl, head.lease().filter(settled_by), now);
     after.clear_dependency();
+    after.free_key();
     after.state = State::Failed { at: now, remove_at, kind };
     if let Some(other) = dead_letters {
         after.queue = other.id;

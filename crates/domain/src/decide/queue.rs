@@ -4,7 +4,8 @@ use super::{Context, unchanged};
 use crate::change::{Answer, Change, QueueChange};
 use crate::command::NewQueue;
 use crate::event::EventKind;
-use crate::policy::PolicyPatch;
+use crate::name::QueueName;
+use crate::policy::{Policy, PolicyPatch};
 use crate::queue::{Queue, QueueState};
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
@@ -12,12 +13,7 @@ use crate::time::Timestamp;
 pub(super) fn create(context: &Context<'_>, new: NewQueue, now: Timestamp) -> Result<Change, Refusal> {
     new.schema.check()?;
     new.policy.check()?;
-    if new.policy.dead_letter_queue.as_ref() == Some(&new.name) {
-        return Err(Refusal::invalid(
-            "dead_letter_queue",
-            "a queue cannot be its own dead-letter queue; name another queue",
-        ));
-    }
+    check_not_own(&new.policy, &new.name)?;
     if let Some(queue) = context.queue {
         // A repeated create succeeds, so that every process can create its queues at start-up.
         let mut differs = queue.schema.differences(&new.schema);
@@ -27,6 +23,7 @@ pub(super) fn create(context: &Context<'_>, new: NewQueue, now: Timestamp) -> Re
         }
         return Err(Refusal::QueueExists { name: new.name.to_string(), what: differs.join(", ") });
     }
+    check_dead_letters(context, new.policy.dead_letter_queue.as_ref())?;
     let queue = Queue {
         id: new.id,
         name: new.name,
@@ -44,16 +41,36 @@ pub(super) fn change_policy(context: &Context<'_>, patch: PolicyPatch) -> Result
     let queue = context.queue()?;
     let policy = patch.apply(&queue.policy);
     policy.check()?;
-    if policy.dead_letter_queue.as_ref() == Some(&queue.name) {
-        return Err(Refusal::invalid(
-            "dead_letter_queue",
-            "a queue cannot be its own dead-letter queue; name another queue",
-        ));
-    }
+    check_not_own(&policy, &queue.name)?;
     if policy == queue.policy {
         return Ok(unchanged(Answer::Queue(Box::new(queue.clone()))));
     }
+    // Another change is not refused because the dead-letter queue was deleted meanwhile.
+    if policy.dead_letter_queue != queue.policy.dead_letter_queue {
+        check_dead_letters(context, policy.dead_letter_queue.as_ref())?;
+    }
     Ok(put(Queue { policy, ..next(queue) }, EventKind::QueueChanged))
+}
+
+fn check_not_own(policy: &Policy, name: &QueueName) -> Result<(), Refusal> {
+    match policy.dead_letter_queue.as_ref() == Some(name) {
+        true => {
+            let message = "a queue cannot be its own dead-letter queue; name another queue";
+            Err(Refusal::invalid("dead_letter_queue", message))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Refuses the name of a dead-letter queue that does not exist.
+fn check_dead_letters(context: &Context<'_>, named: Option<&QueueName>) -> Result<(), Refusal> {
+    match (named, context.dead_letters) {
+        (Some(name), None) => {
+            let message = format!("queue {:?} does not exist; create it first", name.as_str());
+            Err(Refusal::invalid("dead_letter_queue", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn close(context: &Context<'_>, now: Timestamp) -> Result<Change, Refusal> {

@@ -20,7 +20,9 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
     if let Some(taken) = context.item {
         return Err(Refusal::IdTaken { id: taken.id });
     }
-    if let (Some(key), Some((id, _))) = (&body.idempotency_key, context.key_owner) {
+    if let (Some(key), Some((id, _)), false) =
+        (&body.idempotency_key, context.key_owner, head.has_freed_key())
+    {
         return Err(Refusal::KeyConflict { key: key.clone(), id });
     }
     if body.replace_key.is_some() {

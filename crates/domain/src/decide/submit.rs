@@ -8,9 +8,10 @@ use crate::digest::{self, ContentDigest};
 use crate::event::EventKind;
 use crate::fields::{FieldEdits, Fields};
 use crate::id::ItemId;
-use crate::item::{Body, Claim, Extras, Head, Offer, State};
+use crate::item::{Body, Claim, Extras, Head, KeyHold, Offer, State};
 use crate::kv::{self, KvCommand, KvRecord};
 use crate::limits;
+use crate::policy::Unique;
 use crate::queue::Queue;
 use crate::refusal::Refusal;
 use crate::round_robin::KeyTag;
@@ -84,7 +85,11 @@ fn new_item(
     let expire_after = overrides.expire_after.or(queue.policy.expire_after);
     let tally_tags = tally_tags(queue, &body);
     let state = if after.is_some() { State::Paused } else { State::Pending };
-    let extras = Extras { overrides, score, tally_tags, after, offer, ..Extras::default() };
+    let key_hold = match overrides.unique.unwrap_or(queue.policy.unique) {
+        Unique::WhileUnfinished if body.idempotency_key.is_some() => KeyHold::WhileUnfinished,
+        _ => KeyHold::WhileExists,
+    };
+    let extras = Extras { overrides, score, tally_tags, after, key_hold, offer, ..Extras::default() };
     let head = Head {
         id,
         queue: queue.id,
@@ -167,6 +172,11 @@ fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {
         after.check(submission.id, body.group.as_deref())?;
     }
     check_replace(submission)?;
+    if overrides.unique.is_some() && body.idempotency_key.is_none() {
+        let message =
+            "it says how long an `idempotency_key` belongs to the item; set an `idempotency_key`, too";
+        return Err(Refusal::invalid("unique", message));
+    }
     if let crate::command::When::After(delay) = submission.ready
         && delay > limits::DELAY_MAX
     {

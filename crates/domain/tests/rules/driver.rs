@@ -123,7 +123,7 @@ pub(crate) fn verbs() -> impl Strategy<Value = Verb> {
             delay,
             seed
         }),
-        delay().prop_map(|delay| Verb::Release { delay }),
+        (delay(), any::<bool>()).prop_map(|(delay, counted)| Verb::Release { delay, counted }),
         delay().prop_map(|delay| Verb::Defer { until: When::After(delay) }),
         (1_000_000..1_010_000u64).prop_map(|time| Verb::Defer { until: When::At(Timestamp(time)) }),
     ]

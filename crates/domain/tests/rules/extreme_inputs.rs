@@ -9,9 +9,9 @@ use towline_domain::item::{Extras, Offer, Origin, Settle, SettleVerb, Settled};
 use towline_domain::limits;
 use towline_domain::{
     Adjust, Backoff, Body, Command, Context, Counts, FailureKind, Field, FieldEdits, Fields, Flow, Head,
-    ItemId, Jitter, Json, KeyTag, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Order, Outcome, Overrides,
-    Policy, PolicyPatch, Precondition, Queue, QueueId, QueueState, Schema, ScoreWeights, State, StateName,
-    Submission, Timestamp, decide,
+    ItemId, Jitter, Json, KeyHold, KeyTag, Lease, LeaseCall, LeaseRule, LeaseToken, Millis, Order, Outcome,
+    Overrides, Policy, PolicyPatch, Precondition, Queue, QueueId, QueueState, Schema, ScoreWeights, State,
+    StateName, Submission, Timestamp, Unique, decide,
 };
 use uuid::Uuid;
 
@@ -86,7 +86,8 @@ fn overrides() -> BoxedStrategy<Overrides> {
     let span = || prop::option::of(millis());
     (prop::option::of(small()), prop::option::of(backoff()), span(), span(), span(), span())
         .prop_map(|(max_retries, backoff, completed_ttl, failed_ttl, expire_after, give_up_after)| {
-            Overrides { max_retries, backoff, completed_ttl, failed_ttl, expire_after, give_up_after }
+            let unique = None;
+            Overrides { max_retries, backoff, completed_ttl, failed_ttl, expire_after, give_up_after, unique }
         })
         .boxed()
 }
@@ -132,12 +133,15 @@ fn policy() -> BoxedStrategy<Policy> {
                 backoff,
                 completed_ttl: spans.1,
                 failed_ttl: spans.2,
+                output_ttl: spans.3,
                 expire_after: spans.3,
                 give_up_after: spans.4,
                 poison_after,
                 order,
                 depth_limit,
                 dead_letter_queue: Some("dead".parse().unwrap()),
+                dead_letter: FailureKind::ALL.into(),
+                unique: Unique::WhileUnfinished,
                 lease: LeaseRule { ack_timeout: rule.0, renewal_permille: rule.1, renewals_max: rule.2 },
                 tally_tags: ["team".to_owned()].into(),
                 flow: Flow { concurrency, ..Flow::default() },
@@ -225,6 +229,7 @@ fn head() -> BoxedStrategy<Head> {
             score,
             tally_tags: vec![("team".to_owned(), "blue".to_owned())],
             after: None,
+            key_hold: KeyHold::WhileUnfinished,
             offer: is_dead_letter
                 .then(|| Box::new(Offer { fee: u64::MAX, size_bytes: u64::MAX, tier: None })),
         },
@@ -321,7 +326,7 @@ fn lease_call() -> BoxedStrategy<Command> {
             delay,
             seed
         }),
-        millis().prop_map(|delay| Verb::Release { delay }),
+        (millis(), any::<bool>()).prop_map(|(delay, counted)| Verb::Release { delay, counted }),
         when().prop_map(|until| Verb::Defer { until }),
     ];
     let edits = prop::option::of((0..4usize, text())).prop_map(|edit| match edit {
@@ -465,7 +470,7 @@ proptest! {
 
 #[test]
 fn ten_thousand_retries_are_counted_one_by_one() {
-    let mut driver = Driver::new(Policy { max_retries: 10_000, ..Policy::default() });
+    let mut driver = Driver::new(Policy { max_retries: 10_000, backoff: Backoff::NONE, ..Policy::default() });
     driver.step(Command::Submit(Box::default()));
     for number in 1..=10_001u32 {
         let token = LeaseToken(Uuid::from_u128(number.into()));

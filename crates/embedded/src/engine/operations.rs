@@ -186,7 +186,8 @@ impl Workspace for Engine {
     ) -> Result<Answer, StoreError> {
         // A replaced item keeps the id that its first submitter chose.
         let chosen_id = if change.before().is_some() { self.index.chosen_id(sequence) } else { id };
-        let indexed = change.submitted().and_then(|(body, _)| Indexed::of(body, chosen_id));
+        let submitted = change.head().zip(change.submitted());
+        let indexed = submitted.and_then(|(head, (body, _))| Indexed::of(head, body, chosen_id));
         self.next_item = self.next_item.max(sequence + 1);
         let lapsed = self.plant(Bug::LapseNotCounted) && change.event() == Some(EventKind::Lapsed);
         let retries = self.index.head(sequence).filter(|_| lapsed).map(|head| head.retries);

@@ -64,10 +64,9 @@ impl Engine {
             Some(name) => Some(*self.index.names.get(name)?),
         };
         if let Some(key) = &filter.idempotency_key {
-            let mut owners: Vec<u64> =
-                self.index.keyed(digest::key(key)).filter(|&owner| owner >= first).collect();
-            owners.sort_unstable();
-            return self.visit_some(filter, queue, &owners, visit);
+            let keyed = self.index.keyed(key, first, HEADS_MAX);
+            let last = keyed.last().filter(|_| keyed.len() >= HEADS_MAX).copied();
+            return self.visit_some(filter, queue, &keyed, visit).or(last.map(Cursor));
         }
         let examined_max = if filter.head.is_state_and_priority() { SLOTS_MAX } else { HEADS_MAX };
         let labels = filter.tags.iter().map(|(name, value)| digest::tag(name, value));

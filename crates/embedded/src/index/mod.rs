@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tallies::Hours;
-use towline_domain::digest::ContentDigest;
+use towline_domain::digest::{self, ContentDigest};
 use towline_domain::kv::KvRecord;
 use towline_domain::{
     CountKind, Counts, EffectsRecorder, Head, Hour, ItemId, KeyTag, OrderKey, Queue, QueueId, QueueName,
@@ -174,6 +174,9 @@ impl Index {
         let extra = self.table.extra(sequence)?;
         // An item of a deleted queue does not exist, though it may not have been reaped yet.
         self.queues.get(&extra.head.queue)?;
+        if extra.head.has_freed_key() {
+            return None;
+        }
         let content = extra.indexed.as_ref()?.key?.content;
         Some((extra.head.id, content))
     }
@@ -184,9 +187,19 @@ impl Index {
         self.queues.contains_key(&self.table.slot(sequence)?.queue).then_some(sequence)
     }
 
-    /// All items with this idempotency key, in all queues.
-    pub fn keyed(&self, key: ContentDigest) -> impl Iterator<Item = u64> + '_ {
-        self.keys.get(&key).into_iter().flatten().map(|owner| owner.1)
+    /// Items with this idempotency key from `first` on, in all queues: the first ones in order, at least `limit` if there are
+    /// so many.
+    pub fn keyed(&self, key: &str, first: u64, limit: usize) -> Vec<u64> {
+        let owners = self.keys.get(&digest::key(key)).into_iter().flatten().map(|owner| owner.1);
+        let labelled =
+            self.labels.get(&digest::key_label(key)).into_iter().flat_map(|set| set.range(first..));
+        let mut found: Vec<u64> = labelled.copied().take(limit).collect();
+        // Behind the last one there may be more that are not in the list.
+        let end = if found.len() < limit { u64::MAX } else { found.last().copied().unwrap_or(u64::MAX) };
+        found.extend(owners.filter(|owner| (first..=end).contains(owner)));
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// The items from `first` on that have all of these labels, in order of sequence number.
@@ -409,7 +422,7 @@ impl Index {
         if let Some(KeyClaim { queue, digest, .. }) = indexed.key {
             let owners = self.keys.entry(digest).or_default();
             match owners.iter_mut().find(|owner| owner.0 == queue) {
-                // The latest item with a replace key owns it. An older item may be carried behind it.
+                // The latest item with a key owns it. An older item may be carried behind it.
                 Some(owner) => owner.1 = owner.1.max(sequence),
                 None => owners.push((queue, sequence)),
             }

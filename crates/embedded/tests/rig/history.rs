@@ -5,8 +5,8 @@ use towline_domain::command::When;
 use towline_domain::dependency::{Condition, Dependency, DependsOn};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Backoff, Body, Fairness, Field, FieldEdits, Flow, Json, LeaseRule, Millis, Order, Overrides, Schema,
-    Trace,
+    Backoff, Body, FailureKind, Fairness, Field, FieldEdits, Flow, Json, LeaseRule, Millis, Order, Overrides,
+    Schema, Trace, Unique,
 };
 use uuid::Uuid;
 
@@ -92,15 +92,18 @@ fn queues(h: &mut History<'_>) {
     let policy = Policy {
         visibility_timeout: Millis(1500),
         max_retries: 1,
-        backoff: Backoff::default(),
+        backoff: Backoff::NONE,
         completed_ttl: None,
         failed_ttl: Some(Millis(86_400_000)),
+        output_ttl: Some(Millis(3_600_000)),
         expire_after: Some(Millis(3_600_000)),
         give_up_after: Some(Millis(7_200_000)),
         poison_after: Some(2),
         order: Order::Score(Box::default()),
         depth_limit: Some(100),
         dead_letter_queue: Some(name("dead")),
+        dead_letter: [FailureKind::Explicit, FailureKind::RetriesExhausted, FailureKind::Poison].into(),
+        unique: Unique::WhileUnfinished,
         lease: LeaseRule {
             ack_timeout: Some(Millis(500)),
             renewal_permille: Some(500),
@@ -160,7 +163,7 @@ fn states(h: &mut History<'_>) {
     h.settle(&item, Verb::Defer { until: When::After(Millis(60_000)) });
 
     let released = h.take("work", "to be released and paused");
-    h.settle(&released, Verb::Release { delay: Millis::ZERO });
+    h.settle(&released, Verb::Release { delay: Millis::ZERO, counted: true });
     h.ok(Operation::Pause { id: released.head.id });
     let redriven = h.take("work", "to be redriven");
     h.settle(&redriven, Verb::Fail { reason: "broken".to_owned() });

@@ -20,6 +20,8 @@ pub(super) struct BatchRows<'a> {
     pub(super) removed_ranges: (Vec<i64>, Vec<i64>),
     pub(super) edits: EditColumns<'a>,
     pub(super) keys: KeyColumns<'a>,
+    /// Stored items that have freed their idempotency keys.
+    pub(super) freed_keys: Vec<i64>,
     /// Replace keys that other items take over: queue, key, and the item that loses the key.
     pub(super) released: (Vec<i32>, Vec<Vec<u8>>, Vec<i64>),
     pub(super) chosen: (Vec<Uuid>, Vec<i64>),
@@ -55,6 +57,7 @@ pub(super) struct KeyColumns<'a> {
     pub(super) seq: Vec<i64>,
     pub(super) id: Vec<Uuid>,
     pub(super) content_digest: Vec<&'a [u8]>,
+    pub(super) freed: Vec<bool>,
 }
 
 /// Keys, values and times of expiry.
@@ -87,14 +90,16 @@ impl<'a> BatchRows<'a> {
         for (&seq, entry) in overlay.entries.iter().filter(|(_, entry)| entry.changed) {
             rows.item(seq, entry);
         }
-        for ((queue, key), owner) in &overlay.keys {
-            if !owner.stored && overlay.owns(owner) {
-                rows.keys.queue.push(queue_number(*queue));
-                rows.keys.key.push(Cow::Borrowed(key.as_bytes()));
-                rows.keys.seq.push(owner.seq.cast_signed());
-                rows.keys.id.push(owner.id.0);
-                rows.keys.content_digest.push(&owner.content);
-            }
+        let keys = overlay.keys.iter().map(|((queue, key), owner)| (queue, key, owner));
+        let earlier = overlay.earlier_owners.iter().map(|(queue, key, owner)| (queue, key, owner));
+        for (queue, key, owner) in keys.chain(earlier) {
+            let Some(entry) = overlay.entries.get(&owner.seq).filter(|_| !owner.stored) else { continue };
+            rows.keys.queue.push(queue_number(*queue));
+            rows.keys.key.push(Cow::Borrowed(key.as_bytes()));
+            rows.keys.seq.push(owner.seq.cast_signed());
+            rows.keys.id.push(owner.id.0);
+            rows.keys.content_digest.push(&owner.content);
+            rows.keys.freed.push(entry.head.has_freed_key());
         }
         rows.replace_keys(overlay);
         rows.kv(overlay);
@@ -145,6 +150,7 @@ impl<'a> BatchRows<'a> {
             self.keys.seq.push(owner.seq.cast_signed());
             self.keys.id.push(owner.id.0);
             self.keys.content_digest.push(&[]);
+            self.keys.freed.push(false);
         }
     }
 
@@ -153,6 +159,9 @@ impl<'a> BatchRows<'a> {
         if entry.chosen_id {
             self.chosen.0.push(entry.head.id.0);
             self.chosen.1.push(seq);
+        }
+        if entry.stored && entry.head.has_freed_key() {
+            self.freed_keys.push(seq);
         }
         if entry.replaced.is_some() {
             self.retagged.push(seq);

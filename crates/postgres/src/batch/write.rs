@@ -104,11 +104,12 @@ fn push_items<'a>(
     );
     let released = &rows.released;
     push_rows!(release_keys, released.0.is_empty(), vec![&released.0, &released.1, &released.2]);
+    push_rows!(free_keys, rows.freed_keys.is_empty(), vec![&rows.freed_keys]);
     let keys = &rows.keys;
     push_rows!(
         insert_keys,
         keys.seq.is_empty(),
-        vec![&keys.queue, &keys.key, &keys.seq, &keys.id, &keys.content_digest]
+        vec![&keys.queue, &keys.key, &keys.seq, &keys.id, &keys.content_digest, &keys.freed]
     );
     push_rows!(insert_chosen_ids, rows.chosen.0.is_empty(), vec![&rows.chosen.0, &rows.chosen.1]);
     push_rows!(delete_tags, rows.retagged.is_empty(), vec![&rows.retagged]);

@@ -61,7 +61,7 @@ pub fn commit() -> Verb {
 }
 
 pub fn release() -> Verb {
-    Verb::Release { delay: Millis::ZERO }
+    Verb::Release { delay: Millis::ZERO, counted: true }
 }
 
 pub fn foreign_token() -> LeaseToken {

@@ -240,7 +240,11 @@ fn settles_in_any_order_cause_no_deadlock() {
                     .map(|(n, &id)| match n % 3 {
                         0 => Operation::Pause { id },
                         1 => Operation::Resume { id },
-                        _ => lease(id, foreign_token(), Verb::Release { delay: towline_domain::Millis(0) }),
+                        _ => lease(
+                            id,
+                            foreign_token(),
+                            Verb::Release { delay: towline_domain::Millis(0), counted: true },
+                        ),
                     })
                     .collect();
                 batch.rotate_left((number * 7 + round) % ids.len());

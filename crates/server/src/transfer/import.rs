@@ -9,8 +9,8 @@ use std::io::{BufRead, Read};
 use std::sync::Arc;
 use towline_broker::{Payloads, SteadyClock, begin_groups};
 use towline_domain::kv::{KvAnswer, KvCommand};
-use towline_domain::{Field, Queue, QueueState, limits};
-use towline_store::{Clock, KvPage, Operation, Reply, Restore, Store, StoreError};
+use towline_domain::{Field, Policy, Queue, QueueState, limits};
+use towline_store::{Clock, KvPage, Operation, Reply, Restore, Store, StoreError, name_dead_letter_queues};
 
 /// A batch is written when it has this many bytes, even if it has fewer than [`BATCH_ITEMS`] items.
 const BATCH_BYTES: usize = 8 << 20;
@@ -128,7 +128,8 @@ impl Import {
         let operation = Operation::CreateQueue {
             queue: queue.name.clone(),
             schema: Box::new(queue.schema.clone()),
-            policy: Box::new(queue.policy.clone()),
+            // Its dead-letter queue may come later.
+            policy: Box::new(Policy { dead_letter_queue: None, ..queue.policy.clone() }),
         };
         self.update(vec![(line, operation)]).await?;
         self.queues.push(queue);
@@ -180,10 +181,14 @@ impl Import {
         self.update(batch).await
     }
 
-    /// Begins to count groups, and pauses and closes queues as they were. This comes last, because a closed queue accepts no items.
+    /// Begins to count groups, names dead-letter queues, and pauses and closes queues as they were. This comes last, because a
+    /// closed queue accepts no items.
     async fn finish(self, line: u64) -> Result<TransferSummary, TransferError> {
         if self.has_groups {
             self.update(vec![(line, begin_groups()?)]).await?;
+        }
+        for operation in name_dead_letter_queues(&self.queues) {
+            self.update(vec![(line, operation)]).await?;
         }
         for Queue { name: queue, paused, state, .. } in &self.queues {
             if *paused {

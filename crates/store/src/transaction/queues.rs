@@ -17,8 +17,9 @@ pub(super) fn create<W: Workspace>(
     if queue.is_none() && held >= limits::QUEUES_MAX {
         return Ok(Err(Refusal::StoreFull { what: "queues", held: held as u64 }));
     }
+    let dead_letters = policy.dead_letter_queue.as_ref().and_then(|name| workspace.by_name(name));
     let new = NewQueue { id: workspace.next_queue_id(), name, schema, policy };
-    let context = Context { queue, ..Context::default() };
+    let context = Context { queue, dead_letters, ..Context::default() };
     match workspace.decide(&context, Command::CreateQueue(Box::new(new))) {
         Err(refusal) => Ok(Err(refusal)),
         Ok(change) => apply(workspace, None, change),
@@ -34,7 +35,12 @@ pub(super) fn change<W: Workspace>(
         return Ok(Err(Refusal::QueueNotFound { name: name.to_string() }));
     };
     let (queue, counts) = workspace.by_id(id).unzip();
-    let context = Context { queue, counts: counts.unwrap_or_default(), ..Context::default() };
+    let named = match &command {
+        Command::ChangePolicy(patch) => patch.dead_letter_queue.as_ref().and_then(Option::as_ref),
+        _ => None,
+    };
+    let dead_letters = named.and_then(|name| workspace.by_name(name));
+    let context = Context { queue, counts: counts.unwrap_or_default(), dead_letters, ..Context::default() };
     let change = match workspace.decide(&context, command) {
         Err(refusal) => return Ok(Err(refusal)),
         Ok(change) => change,

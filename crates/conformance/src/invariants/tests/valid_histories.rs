@@ -9,8 +9,9 @@ use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::command::{Adjust, Verb, When};
 use towline_domain::{
-    Body, Field, FieldEdits, FieldSet, Fields, ItemId, Json, LeaseCall, LeaseRule, LeaseToken, Millis, Order,
-    Outcome, Overrides, Policy, PolicyPatch, QueueName, Schema, State, Submission, Timestamp, TokenSeed,
+    Backoff, Body, Field, FieldEdits, FieldSet, Fields, ItemId, Json, LeaseCall, LeaseRule, LeaseToken,
+    Millis, Order, Outcome, Overrides, Policy, PolicyPatch, QueueName, Schema, State, Submission, Timestamp,
+    TokenSeed,
 };
 use towline_store::{Answered, ManualClock, Operation, ReceiveCall, Reply, Store};
 
@@ -75,6 +76,7 @@ fn policy(queue: &str) -> Policy {
         visibility_timeout: Millis(400),
         completed_ttl: Some(Millis(3000)),
         failed_ttl: Some(Millis(5000)),
+        backoff: Backoff::NONE,
         ..Policy::default()
     };
     match queue {
@@ -114,7 +116,8 @@ impl World {
             settles: Vec::new(),
             submits: Vec::new(),
         };
-        for queue in QUEUES {
+        // The dead-letter queue, which is the last, comes first.
+        for queue in QUEUES.into_iter().rev() {
             let create = World::create(queue);
             world.send(vec![create]);
             world.step_all();
@@ -292,7 +295,7 @@ impl World {
             }),
             5 => Verb::Fail { reason: "no".to_owned() },
             6 => Verb::Retry { error: "later".to_owned(), delay, seed: self.random.roll() },
-            7 => Verb::Release { delay: delay.unwrap_or_default() },
+            7 => Verb::Release { delay: delay.unwrap_or_default(), counted: true },
             _ => Verb::Defer { until: When::After(Millis(self.random.below(900))) },
         };
         let gives_back = matches!(verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });

@@ -7,8 +7,9 @@ use towline_domain::backoff::Growth;
 use towline_domain::command::{RecordGuard, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Backoff, Body, Fairness, Field, FieldEdits, Fields, Flow, ItemId, Json, LeaseRule, Millis, Order,
-    Outcome, Overrides, Policy, PolicyPatch, Precondition, Queue, QueueName, Schema, ScoreWeights, StateName,
+    Backoff, Body, FailureKind, Fairness, Field, FieldEdits, Fields, Flow, ItemId, Json, LeaseRule, Millis,
+    Order, Outcome, Overrides, Policy, PolicyPatch, Precondition, Queue, QueueName, Schema, ScoreWeights,
+    StateName, Unique,
 };
 use towline_store::Operation;
 
@@ -20,7 +21,7 @@ pub(super) fn policy(queue: usize) -> Policy {
         0 => Policy {
             visibility_timeout: Millis(300),
             max_retries: 2,
-            backoff: Backoff { growth: Growth::Constant { delay: Millis(50) }, ..Backoff::default() },
+            backoff: Backoff { growth: Growth::Constant { delay: Millis(50) }, ..Backoff::NONE },
             completed_ttl: Some(Millis(500)),
             failed_ttl: Some(Millis(800)),
             order: Order::Fifo,
@@ -31,10 +32,12 @@ pub(super) fn policy(queue: usize) -> Policy {
         1 => Policy {
             visibility_timeout: Millis(200),
             max_retries: 3,
+            backoff: Backoff::NONE,
             completed_ttl: None,
             expire_after: Some(Millis(2000)),
             give_up_after: Some(Millis(900)),
             poison_after: Some(2),
+            dead_letter: [FailureKind::Poison, FailureKind::Cancelled].into(),
             depth_limit: Some(5),
             dead_letter_queue: Some(name(QUEUES[0])),
             lease: LeaseRule {
@@ -54,9 +57,10 @@ pub(super) fn policy(queue: usize) -> Policy {
                     factor_permille: 2000,
                     cap: Some(Millis(100)),
                 },
-                ..Backoff::default()
+                ..Backoff::NONE
             },
             failed_ttl: Some(Millis(400)),
+            unique: Unique::WhileUnfinished,
             flow: Flow {
                 fairness: Some(Fairness::default()),
                 concurrency_per_key: Some(2),
@@ -93,13 +97,17 @@ pub(super) fn patch(number: u8) -> PolicyPatch {
             ..none()
         },
         7 => PolicyPatch { concurrency: Some(Some(2)), ..none() },
-        8 => PolicyPatch { concurrency: Some(None), ..none() },
+        8 if number % 32 == 8 => PolicyPatch { unique: Some(Unique::WhileUnfinished), ..none() },
+        8 => PolicyPatch { concurrency: Some(None), unique: Some(Unique::WhileExists), ..none() },
         9 => PolicyPatch { fairness: Some(Some(fairness(1))), ..none() },
         10 => PolicyPatch { fairness: Some(Some(fairness(3))), ..none() },
         11 => PolicyPatch { fairness: Some(None), ..none() },
         12 => PolicyPatch { concurrency_per_key: Some(Some(1)), ..none() },
         13 => PolicyPatch { concurrency_per_key: Some(Some(2)), ..none() },
         14 => PolicyPatch { concurrency_per_key: Some(None), ..none() },
+        6 if number.is_multiple_of(32) => {
+            PolicyPatch { dead_letter: Some(FailureKind::ALL.into()), ..none() }
+        }
         6 => {
             PolicyPatch { failed_ttl: Some(Some(Millis::ZERO)), lease: Some(LeaseRule::default()), ..none() }
         }
@@ -161,6 +169,7 @@ pub(super) fn own_overrides(number: u8) -> Overrides {
         2 => Overrides { expire_after: Some(Millis(250)), failed_ttl: Some(Millis(1000)), ..none() },
         3 => Overrides { give_up_after: Some(Millis(350)), ..none() },
         4 => Overrides { expire_after: Some(Millis::ZERO), ..none() },
+        5 => Overrides { unique: Some(Unique::WhileUnfinished), ..none() },
         _ => none(),
     }
 }
@@ -180,7 +189,10 @@ pub(super) fn verb_of(number: u8, millis: u16) -> Verb {
             delay: millis.is_multiple_of(2).then_some(span),
             seed: u64::from(millis),
         },
-        9..=10 => Verb::Release { delay: if millis.is_multiple_of(2) { Millis::ZERO } else { span } },
+        9..=10 => {
+            let delay = if millis.is_multiple_of(2) { Millis::ZERO } else { span };
+            Verb::Release { delay, counted: number % 16 == 9 }
+        }
         11 => Verb::Defer { until: When::After(span) },
         12 => Verb::Defer { until: When::At(START.after(Millis(u64::from(millis)))) },
         13..=14 => Verb::Heartbeat { visibility: millis.is_multiple_of(3).then(|| Millis(100 + span.0)) },

@@ -15,7 +15,6 @@ mod world;
 use super::Harness;
 use super::rig::START;
 use action::*;
-use content::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
 use std::env;
 use std::sync::Arc;
@@ -24,7 +23,8 @@ use world::*;
 
 fn play(harness: &dyn Harness, survives: bool, history: &[Step]) -> TestCaseResult {
     let mut world = World::open(harness);
-    let queues = (0..QUEUES.len()).map(|queue| {
+    // Each after the dead-letter queue that it names.
+    let queues = [2, 0, 1].into_iter().map(|queue: usize| {
         let queue = u8::try_from(queue).unwrap_or(0);
         Action::Queue { queue, what: 0 }
     });

@@ -23,9 +23,9 @@ fn creating_a_queue_again_succeeds_and_with_differences_is_refused_with_their_na
     assert!(scene.change().is_empty());
     let schema = Schema { inputs: [("a".parse().unwrap(), true)].into(), ..Schema::default() };
     for (policy, schema, what) in [
-        (Policy::default(), Schema::default(), "policy.visibility_timeout"),
-        (policy, schema.clone(), "schema.inputs"),
-        (Policy::default(), schema, "schema.inputs, policy.visibility_timeout"),
+        (Policy { max_retries: 9, ..policy.clone() }, Schema::default(), "policy.max_retries"),
+        (policy.clone(), schema.clone(), "schema.inputs"),
+        (Policy { max_retries: 9, ..policy }, schema, "schema.inputs, policy.max_retries"),
     ] {
         let name = "q".to_owned();
         let what = what.to_owned();

@@ -1,5 +1,6 @@
 //! A fixture for unit tests: one queue, one item, and the latest change.
 
+use crate::backoff::Backoff;
 use crate::change::{Answer, Change, QueueChange};
 use crate::command::{Adjust, Command, LeaseCall, NewQueue, OutputSet, Receive, Submission, Verb};
 use crate::counts::Counts;
@@ -33,12 +34,16 @@ pub(super) fn token(number: u128) -> LeaseToken {
 }
 
 pub(super) fn queue(id: u32, name: &str, change: impl FnOnce(&mut Policy)) -> Queue {
-    let mut policy = Policy { visibility_timeout: Millis(1000), ..Policy::default() };
+    let mut policy = Policy { visibility_timeout: Millis(1000), backoff: Backoff::NONE, ..Policy::default() };
     change(&mut policy);
+    let dead_letter_queue = policy.dead_letter_queue.take();
     let new = NewQueue { id: QueueId(id), name: name.parse().unwrap(), schema: Schema::default(), policy };
     let change = decide(&Context::default(), Command::CreateQueue(Box::new(new)), Timestamp(START));
     match change.unwrap().queue() {
-        Some(QueueChange::Put(queue)) => (**queue).clone(),
+        Some(QueueChange::Put(queue)) => {
+            let policy = Policy { dead_letter_queue, ..queue.policy.clone() };
+            Queue { policy, ..(**queue).clone() }
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -140,7 +145,7 @@ pub(super) fn retry(message: &str) -> Verb {
 }
 
 pub(super) fn release() -> Verb {
-    Verb::Release { delay: Millis::ZERO }
+    Verb::Release { delay: Millis::ZERO, counted: true }
 }
 
 pub(super) fn fail(reason: &str) -> Verb {

@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use towline_domain::item::Settle;
 use towline_domain::{
-    Body, Extras, Field, FieldSet, GroupTag, Hour, ItemId, KeyTag, QueueId, State, TallyTag, Timestamp,
-    digest,
+    Body, Extras, Field, FieldSet, GroupTag, Head, Hour, ItemId, KeyHold, KeyTag, QueueId, State, TallyTag,
+    Timestamp, digest,
 };
 
 pub const HEADER_BYTES: usize = 20;
@@ -114,7 +114,7 @@ pub struct KeyClaim {
 }
 
 impl Indexed {
-    pub fn of(body: &Body, id: Option<ItemId>) -> Option<Indexed> {
+    pub fn of(head: &Head, body: &Body, id: Option<ItemId>) -> Option<Indexed> {
         let digest = match (&body.idempotency_key, &body.replace_key) {
             (Some(key), _) => Some(digest::key(key)),
             (None, Some(key)) => Some(digest::replace_key(key)),
@@ -127,6 +127,9 @@ impl Indexed {
         });
         let mut labels: Vec<u64> = body.tags.iter().map(|(name, value)| digest::tag(name, value)).collect();
         labels.extend(body.group.as_deref().map(group_label));
+        // Several items may have the same key, one after the other.
+        let key_of_many = body.idempotency_key.as_deref().filter(|_| head.key_hold() != KeyHold::WhileExists);
+        labels.extend(key_of_many.map(digest::key_label));
         let indexed = Indexed { id, key, labels };
         (indexed != Indexed::default()).then_some(indexed)
     }

@@ -32,6 +32,7 @@ pub(super) fn empty(now: Timestamp, shared: &Shared, catalog: &Arc<Catalog>) -> 
         by_id: FxHashMap::default(),
         ready: FxHashMap::default(),
         keys: FxHashMap::default(),
+        earlier_owners: Vec::new(),
         replace_keys: FxHashMap::default(),
         kv: BTreeMap::new(),
         fresh: 0..0,

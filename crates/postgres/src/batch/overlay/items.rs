@@ -105,7 +105,11 @@ impl Overlay {
         self.record_events(change, None);
         if let (Some(key), Some(claim)) = (&body.idempotency_key, body.claim) {
             let owner = KeyOwner { seq, id: head.id, content: claim.content, stored: false };
-            self.keys.insert((claim.queue, key.clone()), owner);
+            if head.has_freed_key() {
+                self.earlier_owners.push((claim.queue, key.clone(), owner));
+            } else if let Some(earlier) = self.keys.insert((claim.queue, key.clone()), owner) {
+                self.earlier_owners.push((claim.queue, key.clone(), earlier));
+            }
         }
         if let (Some(key), Some(claim)) = (&body.replace_key, body.claim) {
             let key = (claim.queue, key.clone());

@@ -54,6 +54,8 @@ pub(crate) struct Overlay {
     /// Sorted by key in queues with fairness, then in the queue's order.
     pub(crate) ready: FxHashMap<QueueId, BTreeSet<(KeyTag, OrderPosition)>>,
     pub(crate) keys: FxHashMap<(QueueId, String), KeyOwner>,
+    /// New items whose idempotency keys other new items have taken over.
+    pub(crate) earlier_owners: Vec<(QueueId, String, KeyOwner)>,
     pub(crate) replace_keys: FxHashMap<(QueueId, String), ReplaceOwner>,
     pub(crate) kv: BTreeMap<String, Slot>,
     /// Sequence numbers for new items.

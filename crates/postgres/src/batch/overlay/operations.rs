@@ -31,9 +31,12 @@ impl Overlay {
         transaction::run(self, operation)
     }
 
-    /// Whether the item that claims a key still exists.
+    /// Whether the item that claims a key still exists, and has not freed it.
     pub(crate) fn owns(&self, owner: &KeyOwner) -> bool {
         let seq = owner.seq.cast_signed();
+        if self.entries.get(&owner.seq).is_some_and(|entry| entry.head.has_freed_key()) {
+            return false;
+        }
         match owner.stored {
             true => {
                 !self.removed.contains_key(&owner.seq)

@@ -12,7 +12,7 @@ use towline_broker::{Broker, ReceiveRequest, entropy};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Body, Counts, Field, FieldEdits, FieldSet, Fields, HeadFilter, Item, ItemId, LeaseCall,
+    Adjust, Backoff, Body, Counts, Field, FieldEdits, FieldSet, Fields, HeadFilter, Item, ItemId, LeaseCall,
     LeaseToken, Millis, Outcome, Overrides, Policy, QueueName, Refusal, Schema, StateName, Submission,
     limits,
 };
@@ -73,7 +73,8 @@ impl BrokerQueue {
         let create = Operation::CreateQueue {
             queue: self.name.clone(),
             schema: Box::new(Schema::default()),
-            policy: Box::new(Policy::default()),
+            // The engine chooses the delay of a retry.
+            policy: Box::new(Policy { backoff: Backoff::NONE, ..Policy::default() }),
         };
         match self.update(create).await {
             // Another process created it meanwhile.

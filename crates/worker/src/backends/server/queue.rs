@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use towline_api::client::ItemQuery;
 use towline_api::payload::Payload;
 use towline_api::{
-    Action, Client, ClientError, Code, CountsShown, FieldsBody, ItemFilter, ItemId, ItemShown, LeaseToken,
-    NewItem, PutQueue, ReceiveRequest, ReceivedItem, Submitted, Text, VerbName,
+    Action, BackoffBody, Client, ClientError, Code, CountsShown, FieldsBody, ItemFilter, ItemId, ItemShown,
+    LeaseToken, NewItem, PolicyBody, PutQueue, ReceiveRequest, ReceivedItem, Submitted, Text, VerbName,
 };
 use towline_domain::limits;
 
@@ -45,7 +45,10 @@ impl ServerQueue {
     }
 
     async fn create_queue(&self) -> Result<(), PortError> {
-        match self.client.put_queue(&self.name, &PutQueue::default()).await {
+        // The engine chooses the delay of a retry.
+        let backoff = Some(BackoffBody::Preset("none".to_owned()));
+        let policy = PolicyBody { backoff, ..PolicyBody::default() };
+        match self.client.put_queue(&self.name, &PutQueue { policy, ..PutQueue::default() }).await {
             Ok(_) => Ok(()),
             // Another process created it meanwhile.
             Err(error) if error.code() == Some(Code::QueueExists) => Ok(()),

@@ -20,9 +20,9 @@ use towline_domain::command::{Adjust, Verb, When};
 use towline_domain::item::Claim;
 use towline_domain::refusal::LostWhy;
 use towline_domain::{
-    Body, Field, FieldEdits, FieldSet, Fields, Flow, Item, ItemId, ItemState, Json, LeaseCall, LeaseToken,
-    Millis, Order, Outcome, Overrides, Policy, PolicyPatch, QueueId, QueueName, QueueState, Refusal, Schema,
-    State, Submission, Timestamp, TokenSeed,
+    Backoff, Body, Field, FieldEdits, FieldSet, Fields, Flow, Item, ItemId, ItemState, Json, LeaseCall,
+    LeaseToken, Millis, Order, Outcome, Overrides, Policy, PolicyPatch, QueueId, QueueName, QueueState,
+    Refusal, Schema, State, Submission, Timestamp, TokenSeed,
 };
 use towline_store::{Answered, ManualClock, Operation, ReceiveCall, Received, Reply, Store};
 use uuid::Uuid;
@@ -50,6 +50,7 @@ impl History {
             max_retries: 2,
             completed_ttl: Some(Millis(5000)),
             failed_ttl: Some(Millis(5000)),
+            backoff: Backoff::NONE,
             ..Policy::default()
         };
         change(&mut policy);
@@ -215,7 +216,7 @@ fn fail() -> Verb {
 }
 
 fn release() -> Verb {
-    Verb::Release { delay: Millis::ZERO }
+    Verb::Release { delay: Millis::ZERO, counted: true }
 }
 
 /// The same item, received once more with another lease.
