@@ -54,6 +54,7 @@ codes! {
     MethodNotAllowed "method_not_allowed" 405 "method not allowed for this path",
     RequestTimeout "request_timeout" 408 "the request took too long to arrive",
     QueueExists "queue_exists" 409 "the queue exists and is different",
+    ScheduleExists "schedule_exists" 409 "the schedule exists and is different",
     QueueClosed "queue_closed" 409 "the queue is closed",
     QueueBusy "queue_busy" 409 "the queue has unfinished items",
     QueueCompleted "queue_completed" 409 "the queue is completed",

@@ -53,7 +53,10 @@ pub use item::{BulkResult, CountShown, ItemError, ItemPage, ItemShown, OriginSho
 pub use order::{OrderBody, ScoreBody, ScoreOrder};
 pub use policy::{FairnessBody, LeaseRuleBody, PolicyBody};
 pub use problem::{ErrorBody, PROBLEM_JSON, Problem};
-pub use queue::{ConsumerShown, CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown, SchemaBody};
+pub use queue::{
+    ConsumerShown, CountsShown, PatchQueue, PolicyChange, PutQueue, QueueApplied, QueuePage, QueueShown,
+    SchemaBody,
+};
 pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, field_set};
 pub use record::{
     IncrementRecord, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown, SetRecord,

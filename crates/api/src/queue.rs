@@ -5,7 +5,9 @@ use crate::policy::PolicyBody;
 use crate::time::Time;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeMap;
-use towline_domain::{Counts, Policy, Queue, QueueState, Refusal, Schema, SlotName, Timestamp};
+use towline_domain::{
+    Counts, Order, Policy, PolicyPatch, Queue, QueueState, Refusal, Schema, SlotName, Timestamp,
+};
 use utoipa::ToSchema;
 
 /// A queue to create. If the queue exists with the same settings, the call succeeds; if its settings differ,
@@ -51,6 +53,60 @@ pub struct SchemaBody {
 impl PutQueue {
     pub fn into_domain(self) -> Result<(Schema, Policy), Refusal> {
         Ok((self.schema.try_into()?, self.policy.try_into()?))
+    }
+}
+
+impl PutQueue {
+    /// What changes in a queue that exists. Refuses another schema or order. A schema that is not given is the same.
+    pub fn into_patch(self, queue: &Queue) -> Result<PolicyPatch, Refusal> {
+        let PutQueue { schema, mut policy } = self;
+        let order = policy.order.take().map(Order::try_from).transpose()?;
+        let mut differs = Vec::new();
+        if schema != SchemaBody::default() {
+            differs.extend(queue.schema.differences(&schema.try_into()?));
+        }
+        differs.extend(order.filter(|order| *order != queue.policy.order).map(|_| "policy.order"));
+        if !differs.is_empty() {
+            return Err(Refusal::QueueExists { name: queue.name.to_string(), what: differs.join(", ") });
+        }
+        policy.try_into()
+    }
+}
+
+/// What an apply did, or what it would do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct QueueApplied {
+    pub created: bool,
+    /// The settings of the policy that changed. Empty for a new queue.
+    pub changed: Vec<PolicyChange>,
+    /// The queue. Absent if a dry run found none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueShown>,
+}
+
+/// A setting of a policy that changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PolicyChange {
+    pub setting: String,
+    pub before: serde_json::Value,
+    pub after: serde_json::Value,
+}
+
+impl PolicyChange {
+    #[must_use]
+    pub fn between(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
+        let settings = |policy: &Policy| match serde_json::to_value(PolicyBody::from(policy)) {
+            Ok(serde_json::Value::Object(settings)) => settings,
+            _ => serde_json::Map::new(),
+        };
+        let (before, after) = (settings(before), settings(after));
+        let differs = |(name, _): &(&String, &serde_json::Value)| before.get(*name) != after.get(*name);
+        let change = |(setting, value): (&String, &serde_json::Value)| PolicyChange {
+            setting: setting.clone(),
+            before: before.get(setting).cloned().unwrap_or_default(),
+            after: value.clone(),
+        };
+        after.iter().filter(differs).map(change).collect()
     }
 }
 

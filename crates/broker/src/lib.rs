@@ -42,7 +42,7 @@ pub use pipeline::attachments::{AccessError, OffloadRule};
 pub use pipeline::payloads::Payloads;
 pub use receive::ReceiveRequest;
 pub use records::PREFIX as RECORDS;
-pub use schedules::PutSchedule;
+pub use schedules::{IfDifferent, PutSchedule};
 pub use topics::{Subscription, TopicEvent};
 /// The types of the broker's calls, for crates that may not import the store.
 pub use towline_store as store;

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use towline_broker::{Broker, Sharing, SteadyClock};
 use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
-use towline_domain::{Body, Flow, Item, Millis, Policy, PolicyPatch, Submission, Timestamp};
+use towline_domain::{Backoff, Body, Flow, Item, Millis, Policy, PolicyPatch, Submission, Timestamp};
 use towline_store::{BoxFuture, Clock, ManualClock, Operation, Result, Store, Updated};
 
 /// Counts the receives that reach the store.
@@ -39,7 +39,7 @@ async fn start(flow: Flow) -> (Broker, Arc<InterceptedStore<CountedReceives>>) {
         guard: CountedReceives::default(),
     });
     let broker = Broker::start(store.clone(), clock, None, Sharing::Alone);
-    ok(&broker, create("jobs", Policy { flow, ..Policy::default() })).await;
+    ok(&broker, create("jobs", Policy { flow, backoff: Backoff::NONE, ..Policy::default() })).await;
     ok(&broker, create("other", Policy::default())).await;
     (broker, store)
 }
@@ -183,7 +183,12 @@ async fn a_receiver_that_joins_during_a_sweep_is_woken() {
     let store =
         Arc::new(InterceptedStore { store: ReferenceStore::new(clock.clone(), 1), guard: Slow::default() });
     let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
-    let policy = Policy { flow: limit(1), visibility_timeout: Millis::seconds(1), ..Policy::default() };
+    let policy = Policy {
+        flow: limit(1),
+        visibility_timeout: Millis::seconds(1),
+        backoff: Backoff::NONE,
+        ..Policy::default()
+    };
     ok(&broker, create("jobs", policy)).await;
     submit(&broker, 2).await;
     let held = hold(&broker).await;
@@ -413,7 +418,8 @@ async fn waiting_receivers_use_a_rate_within_two_percent() {
     let completed_ttl = Some(Millis::ZERO);
     let visibility_timeout = Millis(200);
     let flow = Flow { rate, ..Flow::default() };
-    let policy = Policy { flow, completed_ttl, visibility_timeout, ..Policy::default() };
+    let policy =
+        Policy { flow, completed_ttl, visibility_timeout, backoff: Backoff::NONE, ..Policy::default() };
     ok(&broker, create("jobs", policy)).await;
     let more = |broker: Broker| async move {
         let submit = || Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) };

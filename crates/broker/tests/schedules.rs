@@ -7,7 +7,7 @@ use lost_answers::losing_answers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock};
+use towline_broker::{Broker, IfDifferent, ReceiveRequest, Sharing, SteadyClock};
 use towline_conformance::ReferenceStore;
 use towline_domain::command::Verb;
 use towline_domain::schedule::{CatchUp, Overlap, Rhythm, Schedule, Spec, TAG_SCHEDULED_FOR, Template};
@@ -58,7 +58,7 @@ impl Scene {
         let broker = Broker::start(store.clone(), clock.clone(), None, SHARED);
         let scene = Scene { clock, store, broker };
         scene.make_queue(Policy::default()).await;
-        let put = scene.broker.put_schedule(&name(), spec, None).await.unwrap();
+        let put = scene.broker.put_schedule(&name(), spec, None, IfDifferent::Change).await.unwrap();
         assert!(put.created);
         scene
     }
@@ -153,7 +153,7 @@ async fn the_broker_runs_due_schedules() {
     let create = Operation::CreateQueue { queue: queue(), schema: Box::default(), policy: Box::default() };
     broker.update(vec![create]).await.unwrap().remove(0).unwrap();
     let spec = Spec { rhythm: Rhythm::Every { every: Millis::seconds(1) }, ..minutes() };
-    broker.put_schedule(&name(), spec, None).await.unwrap();
+    broker.put_schedule(&name(), spec, None, IfDifferent::Change).await.unwrap();
     let request = ReceiveRequest {
         queue: queue(),
         max: 1,
@@ -234,7 +234,7 @@ async fn a_busy_server_runs_the_schedule_of_a_server_that_stopped() {
     scene.run_due().await;
     let peer = scene.another_server();
     let orphan: ScheduleName = "orphan".parse().unwrap();
-    peer.put_schedule(&orphan, minutes(), None).await.unwrap();
+    peer.put_schedule(&orphan, minutes(), None, IfDifferent::Change).await.unwrap();
     peer.stop();
     // An occurrence is due every second, so the server never sleeps for long.
     for _ in 0..60 {
@@ -374,14 +374,14 @@ async fn a_put_lists_what_it_changed_and_keeps_the_next_occurrence() {
     let scene = Scene::new(Spec { rhythm: Rhythm::Every { every: Millis::minutes(10) }, ..minutes() }).await;
     let spec = scene.schedule().await.spec;
     scene.clock.advance(Millis::minutes(4).0);
-    let same = scene.broker.put_schedule(&name(), spec.clone(), None).await.unwrap();
+    let same = scene.broker.put_schedule(&name(), spec.clone(), None, IfDifferent::Change).await.unwrap();
     assert_eq!((same.created, same.changed.len()), (false, 0));
     let other = Spec { overlap: Overlap::Skip, jitter: Some(Millis(5)), ..spec.clone() };
-    let put = scene.broker.put_schedule(&name(), other.clone(), None).await.unwrap();
+    let put = scene.broker.put_schedule(&name(), other.clone(), None, IfDifferent::Change).await.unwrap();
     assert_eq!(put.changed, ["jitter", "overlap"]);
     assert_eq!(put.schedule.next, Some(START.after(Millis::minutes(10))), "unchanged");
     let faster = Spec { rhythm: Rhythm::Every { every: Millis::minutes(2) }, ..other };
-    let put = scene.broker.put_schedule(&name(), faster, Some(true)).await.unwrap();
+    let put = scene.broker.put_schedule(&name(), faster, Some(true), IfDifferent::Change).await.unwrap();
     assert_eq!(put.changed, ["every", "paused"]);
     assert_eq!(put.schedule.next, None);
     let resumed = scene.broker.pause_schedule(&name(), false).await.unwrap();
@@ -392,7 +392,9 @@ async fn a_put_lists_what_it_changed_and_keeps_the_next_occurrence() {
 async fn a_schedule_without_occurrences_is_refused() {
     let scene = Scene::new(minutes()).await;
     let name: ScheduleName = "never".parse().unwrap();
-    let refused = async |spec| scene.broker.put_schedule(&name, spec, None).await.unwrap_err().to_string();
+    let refused = async |spec| {
+        scene.broker.put_schedule(&name, spec, None, IfDifferent::Change).await.unwrap_err().to_string()
+    };
     let thirtieth = Rhythm::Cron { cron: "0 0 30 2 *".to_owned(), time_zone: "UTC".to_owned() };
     assert!(refused(Spec { rhythm: thirtieth, ..minutes() }).await.contains("never comes"));
     assert!(
@@ -408,7 +410,7 @@ async fn schedules_are_listed_in_pages_and_deleted() {
     let scene = Scene::new(minutes()).await;
     for number in 0..150 {
         let name: ScheduleName = format!("s{number:03}").parse().unwrap();
-        scene.broker.put_schedule(&name, minutes(), None).await.unwrap();
+        scene.broker.put_schedule(&name, minutes(), None, IfDifferent::Change).await.unwrap();
     }
     let all = scene.broker.schedules(None, 1000).await.unwrap();
     assert_eq!(all.len(), 151);

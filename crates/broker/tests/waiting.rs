@@ -9,7 +9,7 @@ use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Body, FieldSet, Item, ItemId, ItemState, LeaseCall, Millis, Outcome, Policy, QueueName,
+    Adjust, Backoff, Body, FieldSet, Item, ItemId, ItemState, LeaseCall, Millis, Outcome, Policy, QueueName,
     QueueState, Refusal, Schema, Submission,
 };
 use towline_store::{
@@ -214,7 +214,9 @@ async fn a_scheduled_item_is_delivered_at_its_time() {
 
 #[tokio::test]
 async fn an_item_with_a_lapsed_lease_goes_to_a_waiting_receiver() {
-    let scene = Scene::new(Policy { visibility_timeout: Millis(120), ..Policy::default() }).await;
+    let scene =
+        Scene::new(Policy { visibility_timeout: Millis(120), backoff: Backoff::NONE, ..Policy::default() })
+            .await;
     let id = scene.submit(When::NOW).await;
     let first = scene.waiting(SOON).await.unwrap();
     let second = scene.waiting(SOON).await.unwrap();

@@ -64,7 +64,7 @@ macro_rules! name {
 }
 
 name! {
-    /// A queue's name: letters, digits, `.`, `_`, `-`, beginning with a letter, digit or `_`.
+    /// A queue's name: letters, digits, `.`, `_`, `-`, `:`, beginning with a letter, digit or `_`.
     QueueName
 }
 name! {
@@ -100,9 +100,9 @@ fn check_word(what: &'static str, text: &str) -> Result<(), NameError> {
     check_length(what, text, limits::QUEUE_NAME_BYTES_MAX)?;
     let first = text.as_bytes()[0];
     let good = (first.is_ascii_alphanumeric() || first == b'_')
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-:".contains(&b));
     if !good {
-        let rule = "letters, digits, '.', '_' and '-', beginning with a letter, a digit or '_'";
+        let rule = "letters, digits, '.', '_', '-' and ':', beginning with a letter, a digit or '_'";
         return Err(NameError::Malformed { what, name: text.to_owned(), rule });
     }
     Ok(())
@@ -168,10 +168,10 @@ mod tests {
 
     #[test]
     fn queue_names() {
-        for good in ["jobs", "_dead", "a.b-c_d", "9", "Jobs"] {
+        for good in ["jobs", "_dead", "a.b-c_d", "9", "Jobs", "queue:hog:dlq", "_cyclotron_dead_letter"] {
             assert!(good.parse::<QueueName>().is_ok(), "{good}");
         }
-        for bad in ["", "-a", ".a", "a b", "a/b", "ü", "a\n", &"x".repeat(256)] {
+        for bad in ["", "-a", ".a", ":a", "a b", "a/b", "a?b", "a%b", "a*b", "ü", "a\n", &"x".repeat(256)] {
             assert!(bad.parse::<QueueName>().is_err(), "{bad:?}");
         }
     }

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 pub enum Refusal {
     #[error("no queue named {name:?}; create it first")]
     QueueNotFound { name: String },
-    #[error("queue {name:?} exists with another {what}; change it with an update, or use another name")]
+    #[error("queue {name:?} exists with another {what}; apply the change, or use another name")]
     QueueExists { name: String, what: String },
     #[error("queue {name:?} is {state}; submit to an open queue")]
     QueueClosed { name: String, state: QueueState },
@@ -20,6 +20,8 @@ pub enum Refusal {
     QueueCompleted { name: String, since: Timestamp },
     #[error("queue {name:?} holds {depth} waiting items, its limit is {limit}; submit again later")]
     QueueFull { name: String, depth: u64, limit: u64 },
+    #[error("schedule {name:?} exists with another {what}; apply the change, or use another name")]
+    ScheduleExists { name: String, what: String },
     #[error("no schedule named {name:?}; create it first")]
     ScheduleNotFound { name: String },
     #[error("no item {id}; it was never submitted, or it was removed")]
@@ -106,6 +108,7 @@ impl Refusal {
             Refusal::QueueBusy { .. } => "queue_busy",
             Refusal::QueueCompleted { .. } => "queue_completed",
             Refusal::QueueFull { .. } => "queue_full",
+            Refusal::ScheduleExists { .. } => "schedule_exists",
             Refusal::ScheduleNotFound { .. } => "schedule_not_found",
             Refusal::ItemNotFound { .. } => "item_not_found",
             Refusal::IdTaken { .. } => "id_taken",

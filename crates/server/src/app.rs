@@ -32,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) hosts: Option<Vec<String>>,
     /// Whether this server itself terminates TLS.
     pub(crate) tls: bool,
+    /// Whether a submit to a queue that does not exist creates it.
+    pub(crate) auto_create_queues: bool,
     pub(crate) auth: Auth,
     pub(crate) metrics: Metrics,
     /// `None` if no collector is configured.
@@ -81,6 +83,7 @@ impl App {
             body_room: BodyRoom::new(settings.bodies_bytes_max),
             hosts: (!settings.requires_tokens()).then(|| settings.hosts.clone()),
             tls: settings.tls_files().is_some(),
+            auto_create_queues: settings.auto_create_queues,
             auth,
             metrics,
             traces,

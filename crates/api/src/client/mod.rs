@@ -31,7 +31,7 @@ use crate::Format;
 use crate::filter::ItemFilter;
 use crate::item::{BulkResult, CountShown, ItemPage, ItemShown, PurgeResult};
 use crate::policy::PolicyBody;
-use crate::queue::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
+use crate::queue::{CountsShown, PatchQueue, PutQueue, QueueApplied, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
 use crate::settle::{Action, CancelRequest, SettleAnswer, SettleRequest, Settled};
 use crate::span::Span;
@@ -204,6 +204,13 @@ impl Client {
 
     pub async fn put_queue(&self, queue: &str, body: &PutQueue) -> Result<QueueShown> {
         let call = Call::new(Method::PUT, queue_path(queue, "")?, Repeat::Safe);
+        self.transport.call(self.transport.body(call, body)?).await
+    }
+
+    /// Creates the queue, or changes its policy. A dry run changes nothing and answers what would change.
+    pub async fn apply_queue(&self, queue: &str, body: &PutQueue, dry_run: bool) -> Result<QueueApplied> {
+        let query = dry_run.then(|| ("dry_run", "true".to_owned()));
+        let call = Call::new(Method::POST, queue_path(queue, "/apply")?, Repeat::Safe).query(query);
         self.transport.call(self.transport.body(call, body)?).await
     }
 

@@ -8,7 +8,19 @@ use towline_domain::ScheduleName;
 use towline_domain::name::NameError;
 
 impl Client {
-    /// Creates or replaces a schedule.
+    /// Creates the schedule, or changes it. A dry run changes nothing and answers what would change.
+    pub async fn apply_schedule(
+        &self,
+        name: &str,
+        body: &PutSchedule,
+        dry_run: bool,
+    ) -> Result<ScheduleAnswer> {
+        let query = dry_run.then(|| ("dry_run", "true".to_owned()));
+        let call = Call::new(Method::POST, path(name, "/apply")?, Repeat::Safe).query(query);
+        self.transport.call(self.transport.body(call, body)?).await
+    }
+
+    /// Creates a schedule. Succeeds if the same schedule exists.
     pub async fn put_schedule(&self, name: &str, body: &PutSchedule) -> Result<ScheduleAnswer> {
         let call = Call::new(Method::PUT, path(name, "")?, Repeat::Safe);
         self.transport.call(self.transport.body(call, body)?).await

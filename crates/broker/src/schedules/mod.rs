@@ -23,6 +23,15 @@ use towline_store::{Operation, OperationError, OperationResult, Reply, Result, S
 /// Attempts of a change, if other changes come first.
 const TRIES: usize = 32;
 
+/// What a put does to a schedule that exists and differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfDifferent {
+    Refuse,
+    Change,
+    /// Changes and creates nothing: the answer says what would change.
+    OnlyShow,
+}
+
 /// What a put did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutSchedule {
@@ -33,12 +42,14 @@ pub struct PutSchedule {
 }
 
 impl Broker {
-    /// Creates a schedule, or changes it to this. Its next occurrence stays unless its times change.
+    /// Creates a schedule. If it exists, `if_different` says what becomes of it. Its next occurrence stays unless its times
+    /// change.
     pub async fn put_schedule(
         &self,
         name: &ScheduleName,
         spec: Spec,
         paused: Option<bool>,
+        if_different: IfDifferent,
     ) -> OperationResult<PutSchedule> {
         spec.check()?;
         for _ in 0..TRIES {
@@ -56,8 +67,13 @@ impl Broker {
                 }
             };
             let put = put?;
-            if !put.created && put.changed.is_empty() {
+            let differs = put.created || !put.changed.is_empty();
+            if !differs || if_different == IfDifferent::OnlyShow {
                 return Ok(put);
+            }
+            if !put.created && if_different == IfDifferent::Refuse {
+                let (name, what) = (name.to_string(), put.changed.join(", "));
+                return Err(Refusal::ScheduleExists { name, what }.into());
             }
             let seen = seen.map(|seen| seen.bytes);
             if self.0.replace_schedule(name, seen, Some(&put.schedule)).await? {

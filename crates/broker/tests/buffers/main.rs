@@ -70,7 +70,7 @@ async fn a_commit_includes_the_attempts_buffer_without_naming_it() {
 
 #[tokio::test]
 async fn committed_outputs_are_removed_after_the_output_ttl() {
-    let scene = Scene::new(often(0)).await;
+    let scene = Scene::new(often(60_000)).await;
     let change = |output_ttl| {
         let patch = Box::new(PolicyPatch { output_ttl: Some(output_ttl), ..PolicyPatch::default() });
         scene.run(Operation::ChangePolicy { queue: queue(), patch })

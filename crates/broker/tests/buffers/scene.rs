@@ -14,7 +14,7 @@ use towline_conformance::ReferenceStore;
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Adjust, Body, BufferId, FieldSet, Fields, Item, ItemId, LeaseCall, LeaseToken, Millis, Outcome,
+    Adjust, Backoff, Body, BufferId, FieldSet, Fields, Item, ItemId, LeaseCall, LeaseToken, Millis, Outcome,
     OutputSet, Policy, QueueName, Schema, Submission,
 };
 use towline_store::{Answered, Operation, OperationResult, Reply, Store};
@@ -71,7 +71,7 @@ impl Scene {
             outputs: [("result".parse().unwrap(), true)].into(),
             ..Schema::default()
         };
-        let policy = Policy { max_retries: 100, ..Policy::default() };
+        let policy = Policy { max_retries: 100, backoff: Backoff::NONE, ..Policy::default() };
         let create =
             Operation::CreateQueue { queue: queue(), schema: Box::new(schema), policy: Box::new(policy) };
         scene.run(create).await.unwrap();

@@ -1,4 +1,4 @@
-//! `towline queue create`.
+//! `towline queue create` and `towline queue apply`.
 
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -33,14 +33,49 @@ pub struct CreateArgs {
     policy: PolicyArgs,
 }
 
+/// Create a queue, or change its policy to this, and print what changed.
+///
+/// Settings that are not given stay as they are. The schema and the order of a queue that exists cannot be changed.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    queue: CreateArgs,
+    /// Change nothing: print what would change.
+    #[arg(long)]
+    dry_run: bool,
+}
+
 pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
-    let schema = SchemaBody {
-        inputs: args.input,
-        outputs: args.output,
-        input_params: args.input_param,
-        output_params: args.output_param,
-    };
-    let body = PutQueue { schema, policy: args.policy.body(args.order) };
-    let queue = session.client.put_queue(&args.name, &body).await?;
+    let (name, body) = args.put();
+    let queue = session.client.put_queue(&name, &body).await?;
     session.output.name_or_json(&queue.name, &queue)
+}
+
+pub async fn apply(session: &Session, args: ApplyArgs) -> Result<(), Failure> {
+    let (name, body) = args.queue.put();
+    let applied = session.client.apply_queue(&name, &body, args.dry_run).await?;
+    let text = match (applied.created, &applied.changed[..]) {
+        (true, _) => "created".to_owned(),
+        (false, []) => "unchanged".to_owned(),
+        (false, changed) => {
+            let lines: Vec<String> = changed
+                .iter()
+                .map(|change| format!("{}: {} -> {}", change.setting, change.before, change.after))
+                .collect();
+            lines.join("\n")
+        }
+    };
+    session.output.name_or_json(text, &applied)
+}
+
+impl CreateArgs {
+    fn put(self) -> (String, PutQueue) {
+        let schema = SchemaBody {
+            inputs: self.input,
+            outputs: self.output,
+            input_params: self.input_param,
+            output_params: self.output_param,
+        };
+        (self.name, PutQueue { schema, policy: self.policy.body(self.order) })
+    }
 }

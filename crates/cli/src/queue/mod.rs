@@ -21,6 +21,7 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Subcommand)]
 pub enum QueueCommand {
     Create(Box<create::CreateArgs>),
+    Apply(Box<create::ApplyArgs>),
     /// List queues.
     List,
     /// Show a queue.
@@ -76,6 +77,7 @@ pub async fn run(session: &Session, command: QueueCommand, parent: ParentProcess
     let Session { client, output } = session;
     match command {
         QueueCommand::Create(args) => create::run(session, *args).await,
+        QueueCommand::Apply(args) => create::apply(session, *args).await,
         QueueCommand::List => list::run(session).await,
         QueueCommand::Show(args) => output.object(&client.queue(&args.name).await?),
         QueueCommand::Counts(args) => list::counts(session, &args.name).await,

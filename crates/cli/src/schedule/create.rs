@@ -1,4 +1,4 @@
-//! `towline schedule create`.
+//! `towline schedule create` and `towline schedule apply`.
 
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -7,10 +7,7 @@ use crate::value::{duration, time};
 use clap::{Args, ValueEnum};
 use towline_api::{Millis, PutSchedule, Span, Time};
 
-/// Create or replace a schedule, and print its name.
-///
-/// An identical schedule changes nothing. A change of the timing restarts it from now; any other change keeps
-/// the next occurrence.
+/// Create a schedule, and print its name. Succeeds if the same schedule exists; fails if it differs.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("when").required(true).args(["cron", "every"]))]
 pub struct CreateArgs {
@@ -79,21 +76,51 @@ fn word(value: impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|value| value.get_name().to_owned())
 }
 
+/// Create a schedule, or change it to this, and print which fields changed.
+///
+/// A change of the timing restarts it from now; any other change keeps the next occurrence.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    schedule: CreateArgs,
+    /// Change nothing: print what would change.
+    #[arg(long)]
+    dry_run: bool,
+}
+
 pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
-    let body = PutSchedule {
-        queue: args.queue,
-        cron: args.cron,
-        every: args.every.map(Span::from),
-        time_zone: args.time_zone,
-        start: args.start,
-        end: args.end,
-        jitter: args.jitter.map(Span::from),
-        catch_up: args.catch_up.and_then(word),
-        catch_up_max: args.catch_up_max.map(i64::from),
-        overlap: args.overlap.and_then(word),
-        paused: args.paused.then_some(true),
-        item: args.item.item()?,
-    };
-    let answer = session.client.put_schedule(&args.name, &body).await?;
+    let (name, body) = args.put()?;
+    let answer = session.client.put_schedule(&name, &body).await?;
     session.output.name_or_json(&answer.schedule.name, &answer)
+}
+
+pub async fn apply(session: &Session, args: ApplyArgs) -> Result<(), Failure> {
+    let (name, body) = args.schedule.put()?;
+    let answer = session.client.apply_schedule(&name, &body, args.dry_run).await?;
+    let text = match (answer.created, &answer.changed[..]) {
+        (true, _) => "created".to_owned(),
+        (false, []) => "unchanged".to_owned(),
+        (false, changed) => changed.join("\n"),
+    };
+    session.output.name_or_json(text, &answer)
+}
+
+impl CreateArgs {
+    fn put(self) -> Result<(String, PutSchedule), Failure> {
+        let body = PutSchedule {
+            queue: self.queue,
+            cron: self.cron,
+            every: self.every.map(Span::from),
+            time_zone: self.time_zone,
+            start: self.start,
+            end: self.end,
+            jitter: self.jitter.map(Span::from),
+            catch_up: self.catch_up.and_then(word),
+            catch_up_max: self.catch_up_max.map(i64::from),
+            overlap: self.overlap.and_then(word),
+            paused: self.paused.then_some(true),
+            item: self.item.item()?,
+        };
+        Ok((self.name, body))
+    }
 }

@@ -10,6 +10,7 @@ use towline_api::{ScheduleShown, Time};
 #[derive(Debug, Subcommand)]
 pub enum ScheduleCommand {
     Create(Box<create::CreateArgs>),
+    Apply(Box<create::ApplyArgs>),
     /// List schedules.
     List,
     /// Show a schedule: its item, its timing and its counters.
@@ -47,6 +48,7 @@ pub async fn run(session: &Session, command: ScheduleCommand) -> Result<(), Fail
     let Session { client, output } = session;
     match command {
         ScheduleCommand::Create(args) => create::run(session, *args).await,
+        ScheduleCommand::Apply(args) => create::apply(session, *args).await,
         ScheduleCommand::List => list(session).await,
         ScheduleCommand::Show(args) => output.object(&client.schedule(&args.name).await?),
         ScheduleCommand::Delete(args) => Ok(client.delete_schedule(&args.name).await?),

@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::connection::ClientAddress;
 use crate::response::ProblemResponse;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::AUTHORIZATION;
@@ -175,7 +175,9 @@ async fn check_requirement(
             if found.is_none_or(|schedule| access.queue(&schedule.spec.queue, right)) {
                 return Ok(());
             }
-            if parts.method == Method::PUT {
+            let matched = parts.extensions.get::<MatchedPath>();
+            let applies = matched.is_some_and(|path| path.as_str().ends_with("{schedule}/apply"));
+            if parts.method == Method::PUT || applies {
                 // The client must learn that the name is taken, but not which queue the schedule submits to.
                 return Err(forbidden(token, &requirement.to_string()));
             }

@@ -100,13 +100,14 @@ impl FromStr for Scope {
                 excerpt(text)
             )
         };
-        match text.split(':').collect::<Vec<_>>()[..] {
-            ["admin"] => Ok(Scope::Admin),
-            ["queue", pattern, right] => {
+        // The name of a queue may contain colons, the name of a right does not.
+        match text.strip_prefix("queue:").and_then(|rest| rest.rsplit_once(':')) {
+            Some((pattern, right)) => {
                 let right = Right::parse(right).ok_or_else(wrong)?;
                 Ok(Scope::Queue { pattern: pattern.parse()?, right })
             }
-            _ => NamedScope::find(text).map(Scope::Named).ok_or_else(wrong),
+            None if text == "admin" => Ok(Scope::Admin),
+            None => NamedScope::find(text).map(Scope::Named).ok_or_else(wrong),
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct Settings {
     /// In lower case. Names that clients may use in the `Host` header while tokens are not required.
     pub hosts: Vec<String>,
     pub trusted_proxies: TrustedProxies,
+    /// Whether a submit to a queue that does not exist creates it.
+    pub auto_create_queues: bool,
     /// The file of the audit log. Without one, audit entries go to the log.
     pub audit_log: Option<PathBuf>,
     /// How long a stopping server waits before it cuts connections.
@@ -135,6 +137,7 @@ impl Default for Settings {
             require_tokens: false,
             hosts: Vec::new(),
             trusted_proxies: TrustedProxies::default(),
+            auto_create_queues: false,
             audit_log: None,
             drain: Duration::from_secs(10),
             log: "info".to_owned(),

@@ -82,6 +82,8 @@ settings! {
         "Names of this server that clients may use while it requires no tokens, besides IP addresses and localhost. Separate several with spaces";
     "trusted_proxies", Repeated("ADDRESS"), DefaultValue::None, |s, v| s.trusted_proxies = parse::proxies(v)?,
         "Proxies that name the client of a request in X-Forwarded-For or Forwarded: addresses, networks like 10.0.0.0/8, or unix for every client of a Unix socket. Separate several with spaces";
+    "auto_create_queues", Switch, Text("false"), |s, v| s.auto_create_queues = parse::boolean(v)?,
+        "Create a queue that does not exist, with the default policy, when a client submits items to it. A token needs the scope `queue:<pattern>:admin` for it";
     "audit_log", Value("FILE"), Described("the log"), |s, v| s.audit_log = Some(v.into()),
         "File for the audit log: one line of JSON per administrative call. SIGHUP reopens it";
     "drain", Value("DURATION"), Text("10s"), |s, v| s.drain = parse::duration(v, Millis::ZERO, Millis::MAX)?,

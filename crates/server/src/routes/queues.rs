@@ -8,14 +8,38 @@ use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use towline_api::{CountsShown, PatchQueue, PutQueue, QueuePage, QueueShown};
+use towline_api::{CountsShown, PatchQueue, PolicyChange, PutQueue, QueueApplied, QueuePage, QueueShown};
 use towline_domain::change::Answer;
-use towline_domain::{PolicyPatch, QueueName, Refusal, limits};
-use towline_store::{Operation, QueueView};
+use towline_domain::{Policy, PolicyPatch, QueueName, Refusal, limits};
+use towline_store::{Operation, OperationError, QueueView};
 
 pub(super) async fn find(app: &App, queue: QueueName) -> Result<QueueView, ProblemResponse> {
     let found = app.broker.store().queue(queue.clone()).await?;
     found.ok_or_else(|| Refusal::QueueNotFound { name: queue.to_string() }.into())
+}
+
+/// Creates a queue with the default policy if it does not exist, the server creates queues, and the client may create this one.
+pub(super) async fn create_if_absent(
+    app: &App,
+    caller: &Caller,
+    queue: &QueueName,
+) -> Result<(), ProblemResponse> {
+    if !app.auto_create_queues
+        || !caller.may(queue, Right::Admin)
+        || app.broker.store().queue(queue.clone()).await?.is_some()
+    {
+        return Ok(());
+    }
+    let create = Operation::CreateQueue {
+        queue: queue.clone(),
+        schema: Box::default(),
+        policy: Box::new(Policy::default()),
+    };
+    match app.broker.update(vec![create]).await?.pop() {
+        // Another client created it meanwhile.
+        None | Some(Ok(_) | Err(OperationError::Refused(Refusal::QueueExists { .. }))) => Ok(()),
+        Some(Err(error)) => Err(error.into()),
+    }
 }
 
 fn describe(view: &QueueView) -> QueueShown {
@@ -63,7 +87,8 @@ pub(super) async fn list(
 
 /// Create a queue.
 ///
-/// Repeating the same call changes nothing. If the queue exists with another schema or policy, the error says what differs.
+/// Repeating the same call changes nothing. If the queue exists with another schema or policy, the error says what differs: apply
+/// it to change the policy.
 #[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])), params(("queue" = String, Path)), request_body = PutQueue,
     responses(
         (status = 200, description = "The queue.", body = QueueShown),
@@ -81,6 +106,58 @@ pub(super) async fn put(
     caller.check_target(policy.dead_letter_queue.as_ref())?;
     let create = Operation::CreateQueue { queue, schema: Box::new(schema), policy: Box::new(policy) };
     change_and_show(&app, respond, create).await
+}
+
+/// Create a queue, or change its policy. Fields that are not given stay as they are, or get their defaults in a new queue.
+///
+/// The response lists what changed. The schema and the order of a queue that exists cannot be changed.
+#[utoipa::path(post, path = "/v1/queues/{queue}/apply", operation_id = "apply_queue", tag = "queues", security(("token" = ["queue:{queue}:admin"])),
+    params(("queue" = String, Path), ("dry_run" = Option<bool>, Query, description = "Change nothing: show what would change")),
+    request_body = PutQueue,
+    responses(
+        (status = 200, description = "The queue and what changed.", body = QueueApplied),
+        (status = 409, description = "The queue exists with another schema or order."),
+    ))]
+pub(super) async fn apply(
+    State(app): State<App>,
+    respond: Responder,
+    QueuePath(queue): QueuePath,
+    caller: Caller,
+    mut query: Query,
+    DecodedBody(body, ..): DecodedBody<PutQueue>,
+) -> Result<Response, ProblemResponse> {
+    let dry_run = query.flag("dry_run")?;
+    query.end()?;
+    let found = app.broker.store().queue(queue.clone()).await?;
+    let (before, after, operation) = match &found {
+        None => {
+            let (schema, policy) = body.into_domain()?;
+            let create = Operation::CreateQueue {
+                queue: queue.clone(),
+                schema: Box::new(schema),
+                policy: Box::new(policy.clone()),
+            };
+            (None, policy, create)
+        }
+        Some(QueueView { queue: existing, .. }) => {
+            let patch = Box::new(body.into_patch(existing)?);
+            let after = (*patch).clone().apply(&existing.policy);
+            let change = Operation::ChangePolicy { queue: queue.clone(), patch };
+            (Some(&existing.policy), after, change)
+        }
+    };
+    caller.check_target(after.dead_letter_queue.as_ref())?;
+    let changed = before.map_or_else(Vec::new, |before| PolicyChange::between(before, &after));
+    if dry_run {
+        after.check()?;
+        if let Some(dead) = &after.dead_letter_queue {
+            find(&app, dead.clone()).await?;
+        }
+    } else if before.is_none() || !changed.is_empty() {
+        update(&app, operation).await?;
+    }
+    let view = if dry_run { found.as_ref().map(describe) } else { Some(describe(&find(&app, queue).await?)) };
+    respond.with(&QueueApplied { created: found.is_none(), changed, queue: view })
 }
 
 /// Change the policy of a queue. Fields that are not given stay as they are.

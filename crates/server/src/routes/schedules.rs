@@ -10,6 +10,7 @@ use http::StatusCode;
 use towline_api::{
     NextTimes, PAGE_DEFAULT, PutSchedule, ScheduleAnswer, SchedulePage, ScheduleRun, ScheduleShown,
 };
+use towline_broker::IfDifferent;
 use towline_domain::{Refusal, Schedule, ScheduleName, limits};
 
 /// Default number of next times.
@@ -51,13 +52,14 @@ pub(super) async fn list(
     respond.with_many(&SchedulePage { schedules, next }, count)
 }
 
-/// Create or replace a schedule.
+/// Create a schedule.
 ///
-/// The response says which fields have changed. The sequence of occurrences continues unless the times change.
+/// Repeating the same call changes nothing. If the schedule exists and differs, the error says in what: apply it to change it.
 #[utoipa::path(put, path = "/v1/schedules/{schedule}", operation_id = "put_schedule", tag = "schedules", security(("token" = ["queue:{queue of the schedule}:submit"])), params(("schedule" = String, Path)), request_body = PutSchedule,
     responses(
         (status = 200, description = "The schedule.", body = ScheduleAnswer),
         (status = 400, description = "The times, the item or a number is not valid."),
+        (status = 409, description = "The schedule exists and differs."),
         (status = 507, description = "The maximum number of schedules is reached."),
     ))]
 pub(super) async fn put(
@@ -68,9 +70,44 @@ pub(super) async fn put(
     SchedulePath(name): SchedulePath,
     DecodedBody(body, ..): DecodedBody<PutSchedule>,
 ) -> Result<Response, ProblemResponse> {
+    put_schedule(&app, respond, &caller, (name, body), IfDifferent::Refuse).await
+}
+
+/// Create a schedule, or change it.
+///
+/// The response says which fields have changed. The sequence of occurrences continues unless the times change. A field that is
+/// not given gets its default.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/apply", operation_id = "apply_schedule", tag = "schedules", security(("token" = ["queue:{queue of the schedule}:submit"])),
+    params(("schedule" = String, Path), ("dry_run" = Option<bool>, Query, description = "Change nothing: show what would change")),
+    request_body = PutSchedule,
+    responses(
+        (status = 200, description = "The schedule.", body = ScheduleAnswer),
+        (status = 400, description = "The times, the item or a number is not valid."),
+        (status = 507, description = "The maximum number of schedules is reached."),
+    ))]
+pub(super) async fn apply(
+    State(app): State<App>,
+    respond: Responder,
+    caller: Caller,
+    SchedulePath(name): SchedulePath,
+    mut query: Query,
+    DecodedBody(body, ..): DecodedBody<PutSchedule>,
+) -> Result<Response, ProblemResponse> {
+    let if_different = if query.flag("dry_run")? { IfDifferent::OnlyShow } else { IfDifferent::Change };
+    query.end()?;
+    put_schedule(&app, respond, &caller, (name, body), if_different).await
+}
+
+async fn put_schedule(
+    app: &App,
+    respond: Responder,
+    caller: &Caller,
+    (name, body): (ScheduleName, PutSchedule),
+    if_different: IfDifferent,
+) -> Result<Response, ProblemResponse> {
     let (spec, paused) = body.into_domain()?;
     caller.check_target(Some(&spec.queue))?;
-    let put = app.broker.put_schedule(&name, spec, paused).await?;
+    let put = app.broker.put_schedule(&name, spec, paused, if_different).await?;
     respond.with(&ScheduleAnswer {
         created: put.created,
         changed: put.changed.into_iter().map(str::to_owned).collect(),

@@ -1,8 +1,9 @@
 //! Submitting items.
 
-use super::queues::find;
+use super::queues::{create_if_absent, find};
 use super::{batch_results, unexpected};
 use crate::app::App;
+use crate::auth::Caller;
 use crate::request::{DecodedBody, NoQuery, QueuePath, check_wait};
 use crate::response::{ProblemResponse, Responder, run_blocking_if_large};
 use crate::traces::{self, RequestSpan, SubmitSpan};
@@ -32,7 +33,7 @@ use towline_store::{Operation, OperationError, Reply, StoreError};
     ))]
 pub(super) async fn submit(
     State(app): State<App>,
-    _: NoQuery,
+    (NoQuery, caller): (NoQuery, Caller),
     respond: Responder,
     QueuePath(queue): QueuePath,
     headers: HeaderMap,
@@ -46,6 +47,7 @@ pub(super) async fn submit(
     let count = items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
     let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.into_domain("wait")?))?;
+    create_if_absent(&app, &caller, &queue).await?;
     let span = app.traces.as_ref().and_then(|traces| traces.submit(&request_span, &queue, count));
     let trace = span.as_ref().map(SubmitSpan::trace).or_else(|| traces::of_headers(&headers));
     let (batch, invalid) = run_blocking_if_large(count * 64, || prepare(&queue, items, trace.map(Box::new)));

@@ -64,10 +64,117 @@ async fn every_field_of_a_new_queue_is_optional() {
     assert_eq!(made["policy"]["visibility_timeout"], "5m");
     assert_eq!(made["policy"]["max_retries"], 3);
     assert_eq!(made["policy"]["order"], "priority");
-    assert_eq!(made["policy"]["backoff"], "none");
+    let backoff = json!({"base": "1s", "factor": 2.0, "max": "5m", "jitter": 0.5});
+    assert_eq!(made["policy"]["backoff"], backoff);
     for body in [json!({}), json!({"policy": {}}), json!({"schema": {}, "policy": {"order": "priority"}})] {
         assert_eq!(server.put("/v1/queues/a", body).await.success(), made);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_creates_or_changes_a_queue_and_says_what_changed() {
+    let server = TestServer::start().await;
+    let apply =
+        async |query: &str, body: Value| server.post(&format!("/v1/queues/jobs/apply{query}"), body).await;
+    let first = json!({"policy": {"max_retries": 1, "order": "fifo"}});
+    let planned = apply("?dry_run=true", first.clone()).await.success();
+    assert_eq!(planned, json!({"created": true, "changed": []}));
+    server.get("/v1/queues/jobs").await.problem("queue_not_found");
+    let made = apply("", first.clone()).await.success();
+    assert_eq!((&made["created"], &made["queue"]["policy"]["max_retries"]), (&json!(true), &json!(1)));
+    let same = apply("", first).await.success();
+    assert_eq!(
+        (&same["created"], &same["changed"], &same["queue"]),
+        (&json!(false), &json!([]), &made["queue"])
+    );
+    let next = json!({"policy": {"depth_limit": 5, "visibility_timeout": "1m"}});
+    let expected = json!([
+        {"setting": "depth_limit", "before": null, "after": 5},
+        {"setting": "visibility_timeout", "before": "5m", "after": "1m"},
+    ]);
+    let planned = apply("?dry_run=true", next.clone()).await.success();
+    assert_eq!((&planned["changed"], &planned["queue"]), (&expected, &made["queue"]));
+    assert_eq!(server.get("/v1/queues/jobs").await.success(), made["queue"]);
+    let changed = apply("", next).await.success();
+    assert_eq!(changed["changed"], expected);
+    assert_eq!(changed["queue"]["policy"]["max_retries"], 1, "it was not given, so it stays");
+    assert_eq!(server.get("/v1/queues/jobs").await.success(), changed["queue"]);
+    for (body, code, words) in [
+        (json!({"policy": {"order": "priority"}}), "queue_exists", "policy.order"),
+        (json!({"schema": {"inputs": ["raw"]}}), "queue_exists", "schema.inputs"),
+        (json!({"policy": {"max_retries": 10_001}}), "invalid", "max_retries"),
+    ] {
+        for query in ["", "?dry_run=true"] {
+            let detail = apply(query, body.clone()).await.problem(code);
+            assert!(detail.contains(words), "{detail}");
+        }
+    }
+    let dead = json!({"policy": {"dead_letter_queue": "dead"}});
+    apply("?dry_run=true", dead.clone()).await.problem("queue_not_found");
+    assert!(apply("", dead).await.problem("invalid").contains("create it first"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_of_a_different_schedule_is_refused_and_an_apply_changes_it() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let every = |every: &str| json!({"queue": "jobs", "every": every});
+    let made = server.put("/v1/schedules/tick", every("1h")).await.success();
+    assert_eq!(made["created"], true);
+    assert_eq!(server.put("/v1/schedules/tick", every("1h")).await.success()["schedule"], made["schedule"]);
+    let detail = server.put("/v1/schedules/tick", every("2h")).await.problem("schedule_exists");
+    assert!(detail.contains("another every"), "{detail}");
+    let planned = server.post("/v1/schedules/tick/apply?dry_run=true", every("2h")).await.success();
+    assert_eq!((&planned["created"], &planned["changed"]), (&json!(false), &json!(["every"])));
+    assert_eq!(server.get("/v1/schedules/tick").await.success(), made["schedule"]);
+    let changed = server.post("/v1/schedules/tick/apply", every("2h")).await.success();
+    assert_eq!(server.get("/v1/schedules/tick").await.success(), changed["schedule"]);
+    assert_eq!(changed["schedule"]["every"], "2h");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_queues_may_contain_colons() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    for path in ["queue:hog:dlq", "queue%3Ahog%3Alate"] {
+        server.put(&format!("/v1/queues/{path}"), json!({})).await.success();
+        server.submit(path, json!([{"idempotency_key": "k"}])).await;
+        let name = path.replace("%3A", ":");
+        let item = server.receive(path).await;
+        assert_eq!(item["queue"], name);
+        let commit = json!({"lease": item["lease"]});
+        server.act(item["id"].as_str().unwrap(), "commit", commit).await.success();
+        assert_eq!(server.get(&format!("/v1/queues/{path}")).await.success()["name"], name);
+    }
+    let metrics = server.get("/metrics").await;
+    let shown = String::from_utf8(metrics.body.to_vec()).unwrap();
+    assert!(shown.contains(r#"towline_items{queue="queue:hog:dlq",state="completed"} 1"#), "{shown}");
+    let (token, _) = server.token_for(&["queue:queue:hog:*:submit"]).await;
+    let submit = json!({"items": [{}]});
+    server.post_as(&token, "/v1/queues/queue:hog:dlq/items", submit.clone()).await.success();
+    server.post_as(&token, "/v1/queues/queue:dog/items", submit).await.problem("forbidden");
+    for wrong in ["a%2Fb", ":a", "a%20b", "a%3Fb"] {
+        server.put(&format!("/v1/queues/{wrong}"), json!({})).await.problem("invalid");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_may_create_queues_at_their_first_submit() {
+    let submit = json!({"items": [{}]});
+    let server = TestServer::start().await;
+    server.post("/v1/queues/new/items", submit.clone()).await.problem("queue_not_found");
+    let server = TestServer::start_with_tokens(|settings| settings.auto_create_queues = true).await;
+    let (submitter, _) = server.token_for(&["queue:*:submit"]).await;
+    server.post_as(&submitter, "/v1/queues/new/items", submit.clone()).await.problem("queue_not_found");
+    let (admin, _) = server.token_for(&["queue:new*:admin"]).await;
+    server.post_as(&admin, "/v1/queues/new/items", submit.clone()).await.success();
+    server.post_as(&admin, "/v1/queues/other/items", submit.clone()).await.problem("forbidden");
+    server.post_as(&submitter, "/v1/queues/new/items", submit.clone()).await.success();
+    let made = server.get("/v1/queues/new").await.success();
+    assert_eq!((&made["counts"]["pending"], &made["policy"]["max_retries"]), (&json!(2), &json!(3)));
+    server.post("/v1/queues/new/close", json!({})).await.success();
+    let refused = server.post_as(&admin, "/v1/queues/new/items", submit).await.success();
+    assert_eq!(refused["items"][0]["error"]["code"], "queue_closed", "a queue that exists stays as it is");
+    server.get("/v1/queues/absent").await.problem("queue_not_found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
