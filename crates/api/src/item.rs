@@ -33,6 +33,8 @@ pub struct ItemShown {
     pub deliveries: u32,
     /// How many times the state has changed.
     pub transitions: u32,
+    /// Leases that lapsed in a row.
+    pub lapses: u32,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Time,
     #[schema(value_type = String, format = DateTime)]
@@ -171,6 +173,7 @@ impl ItemShown {
             retries_left: policy.map(|policy| head.max_retries(policy).saturating_sub(head.retries)),
             deliveries: head.deliveries,
             transitions: head.transitions,
+            lapses: head.lapses(),
             created_at: head.created_at.into(),
             ready_at: head.ready_at.into(),
             finished_at: head.finished_at().map(Time::from),

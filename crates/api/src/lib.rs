@@ -66,6 +66,8 @@ pub use schedule::{
 };
 pub use settle::{
     Action, CancelRequest, FieldsBody, SettleAnswer, SettleBody, SettleRequest, Settled, VerbName,
+    Action, CancelRequest, FieldsBody, PauseRequest, SettleAnswer, SettleRequest, Settled, VerbName,
+    under_lease,
 };
 pub use span::Span;
 pub use submit::{NewItem, OneOrMany, SubmitAnswer, SubmitBody, SubmitRequest, Submitted};

@@ -85,6 +85,10 @@ pub struct ReceivedItem {
     pub attempt: u32,
     pub retries: u32,
     pub deliveries: u32,
+    /// Changes of state and of queue so far.
+    pub transitions: u32,
+    /// Leases that lapsed in a row before this delivery.
+    pub lapses: u32,
     pub priority: i16,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Time,
@@ -167,6 +171,8 @@ impl ReceivedItem {
             attempt: head.attempt(),
             retries: head.retries,
             deliveries: head.deliveries,
+            transitions: head.transitions,
+            lapses: head.lapses(),
             priority: head.priority,
             created_at: head.created_at.into(),
             ready_at: head.ready_at.into(),

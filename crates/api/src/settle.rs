@@ -1,4 +1,4 @@
-//! Wire types of the calls that a lease holder makes: heartbeat, edit, commit, fail, retry, release, defer.
+//! Wire types of the calls that a lease holder makes: heartbeat, edit, commit, fail, retry, release, defer, pause, cancel.
 
 use crate::element::Element;
 use crate::invalid::invalid;
@@ -41,10 +41,14 @@ pub enum VerbName {
     Release,
     /// Return the item until later. The attempt does not count.
     Defer,
+    /// Hold the item back until an operator resumes it. The attempt does not count.
+    Pause,
+    /// Cancel the item: it fails with the kind `cancelled`.
+    Cancel,
 }
 
 impl VerbName {
-    pub const ALL: [VerbName; 7] = [
+    pub const ALL: [VerbName; 9] = [
         VerbName::Heartbeat,
         VerbName::Edit,
         VerbName::Commit,
@@ -52,6 +56,8 @@ impl VerbName {
         VerbName::Retry,
         VerbName::Release,
         VerbName::Defer,
+        VerbName::Pause,
+        VerbName::Cancel,
     ];
 
     #[must_use]
@@ -64,6 +70,8 @@ impl VerbName {
             VerbName::Retry => "retry",
             VerbName::Release => "release",
             VerbName::Defer => "defer",
+            VerbName::Pause => "pause",
+            VerbName::Cancel => "cancel",
         }
     }
 }
@@ -128,7 +136,7 @@ pub struct Action {
     #[serde(with = "params", skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
     pub output_params: Params,
-    /// fail, retry: what went wrong.
+    /// fail, retry: what went wrong. cancel: why.
     #[serde(alias = "error", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// retry (instead of the backoff), release, defer: deliver the item no earlier than this long from now.
@@ -225,7 +233,7 @@ impl Action {
             ("visibility_timeout", self.visibility_timeout.is_some(), &[VerbName::Heartbeat][..]),
             ("outputs", !self.outputs.is_empty(), &[VerbName::Commit]),
             ("output_params", !self.output_params.is_empty(), &[VerbName::Commit]),
-            ("reason", self.reason.is_some(), &[VerbName::Fail, VerbName::Retry]),
+            ("reason", self.reason.is_some(), &[VerbName::Fail, VerbName::Retry, VerbName::Cancel]),
             ("delay", self.delay.is_some(), &[VerbName::Retry, VerbName::Release, VerbName::Defer]),
             ("counted", self.counted.is_some(), &[VerbName::Release]),
             ("ready_at", self.ready_at.is_some(), &[VerbName::Defer]),
@@ -266,6 +274,8 @@ impl Action {
                 delay: delay(self.delay)?.unwrap_or(Millis::ZERO),
                 counted: self.counted.unwrap_or(true),
             },
+            VerbName::Pause => Verb::Pause,
+            VerbName::Cancel => Verb::Cancel { reason: self.reason.unwrap_or_default() },
             VerbName::Defer => Verb::Defer { until: when(self.delay, self.ready_at)?.unwrap_or(When::NOW) },
         };
         Ok((id, LeaseCall { token, verb, adjust }))
@@ -339,10 +349,42 @@ impl Settled {
     }
 }
 
-/// A request to cancel an item, with an optional reason.
+/// A request to cancel an item. Every field is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CancelRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Refuse the call unless this is the lease on the item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub lease: Option<Text<LeaseToken>>,
+}
+
+/// A request to pause an item.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PauseRequest {
+    /// Pause an item in processing, under this lease on it. Its lease ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub lease: Option<Text<LeaseToken>>,
+}
+
+/// Converts a call that may be under a lease: to a call of the lease holder, or `None`.
+pub fn under_lease(
+    id: ItemId,
+    lease: Option<Text<LeaseToken>>,
+    verb: VerbName,
+    reason: Option<String>,
+) -> Result<Option<LeaseCall>, Refusal> {
+    let Some(lease) = lease else { return Ok(None) };
+    let action = Action {
+        verb: Some(verb.into()),
+        id: Some(id.into()),
+        lease: Some(lease),
+        reason,
+        ..Action::default()
+    };
+    Ok(Some(action.into_domain(0)?.1))
 }

@@ -344,7 +344,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
     });
     let origin = (text(), time()).prop_map(|(queue, moved_at)| OriginShown { queue, moved_at });
     let names = (id(), option::of(id()), text(), text(), vec(option::of(text()), 7));
-    let numbers = (any::<i16>(), any::<[u32; 4]>(), option::of(any::<u64>()), option::of(any::<u64>()));
+    let numbers = (any::<i16>(), any::<[u32; 5]>(), option::of(any::<u64>()), option::of(any::<u64>()));
     let times = (time(), time(), vec(option::of(time()), 4));
     let maps = (texts(), texts(), texts(), params(), params());
     let whence = (option::of(origin), option::of(after()), option::of(trace()));
@@ -353,7 +353,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
             let (id, parent, queue, state, labels) = names;
             let [failure, idempotency_key, replace_key, fairness_key, group, source, tier] =
                 labels.try_into().unwrap();
-            let (priority, [attempt, retries, deliveries, transitions], fee, size_bytes) = numbers;
+            let (priority, [attempt, retries, deliveries, transitions, lapses], fee, size_bytes) = numbers;
             let (created_at, ready_at, later) = times;
             let [finished_at, expires_at, lease_expires_at, remove_at] = later.try_into().unwrap();
             let (tags, inputs, outputs, params, output_params) = maps;
@@ -369,6 +369,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 retries_left: (retries % 2 == 0).then_some(attempt),
                 deliveries,
                 transitions,
+                lapses,
                 created_at,
                 ready_at,
                 finished_at,
@@ -416,6 +417,8 @@ fn received() -> impl Strategy<Value = ReceivedItem> {
         attempt: item.attempt,
         retries: item.retries,
         deliveries: item.deliveries,
+        transitions: item.transitions,
+        lapses: item.lapses,
         priority: item.priority,
         created_at: item.created_at,
         lease_expires_at: item.ready_at.clone(),

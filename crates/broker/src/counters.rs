@@ -6,7 +6,8 @@ use towline_domain::command::Verb;
 use towline_store::{Answered, Operation, Reply};
 
 /// The verbs of a lease holder, in the order of their counters.
-pub const VERBS: [&str; 7] = ["heartbeat", "edit", "commit", "fail", "retry", "release", "defer"];
+pub const VERBS: [&str; 9] =
+    ["heartbeat", "edit", "commit", "fail", "retry", "release", "defer", "pause", "cancel"];
 
 /// The lease calls of one batch, by verb. Counted before the batch goes to the store.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,6 +30,8 @@ impl VerbCounts {
             Verb::Retry { .. } => 4,
             Verb::Release { .. } => 5,
             Verb::Defer { .. } => 6,
+            Verb::Pause => 7,
+            Verb::Cancel { .. } => 8,
         }] += 1;
     }
 }

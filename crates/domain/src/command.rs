@@ -175,6 +175,12 @@ pub enum Verb {
     Defer {
         until: When,
     },
+    /// Held back until an operator resumes the item: not counted.
+    Pause,
+    /// Fails the item as cancelled.
+    Cancel {
+        reason: String,
+    },
 }
 
 /// Changes that ride along with a lease call, in the same step.

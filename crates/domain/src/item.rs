@@ -246,6 +246,8 @@ pub enum SettleVerb {
     Retry,
     Release,
     Defer,
+    Pause,
+    Cancel,
 }
 
 impl SettleVerb {
@@ -257,6 +259,8 @@ impl SettleVerb {
             SettleVerb::Retry => "retry",
             SettleVerb::Release => "release",
             SettleVerb::Defer => "defer",
+            SettleVerb::Pause => "pause",
+            SettleVerb::Cancel => "cancel",
         }
     }
 }
@@ -273,6 +277,7 @@ pub enum Settled {
     Pending,
     Completed,
     Failed,
+    Paused,
 }
 
 impl From<Settled> for ItemState {
@@ -281,6 +286,7 @@ impl From<Settled> for ItemState {
             Settled::Pending => ItemState::Pending,
             Settled::Completed => ItemState::Completed,
             Settled::Failed => ItemState::Failed,
+            Settled::Paused => ItemState::Paused,
         }
     }
 }
@@ -299,6 +305,12 @@ impl Head {
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.retries.saturating_add(1)
+    }
+
+    /// Leases that lapsed in a row.
+    #[must_use]
+    pub fn lapses(&self) -> u32 {
+        self.extras.as_ref().map_or(0, |extras| extras.lapses)
     }
 
     #[must_use]

@@ -317,7 +317,7 @@ impl Client {
 
     pub async fn cancel(&self, id: ItemId, reason: Option<String>) -> Result<Settled> {
         let call = Call::new(Method::POST, item_path(id, "/cancel"), Repeat::Safe);
-        self.transport.call(self.transport.body(call, &CancelRequest { reason })?).await
+        self.transport.call(self.transport.body(call, &CancelRequest { reason, lease: None })?).await
     }
 
     pub async fn redrive(&self, id: ItemId) -> Result<Settled> {

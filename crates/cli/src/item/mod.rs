@@ -42,7 +42,7 @@ pub enum ItemCommand {
     /// Redrive finished items: make them pending again, with all their retries.
     Redrive(bulk_action::ItemsArgs),
     /// Pause pending items until they are resumed.
-    Pause(bulk_action::ItemsArgs),
+    Pause(operator::PauseArgs),
     /// Resume paused items.
     Resume(bulk_action::ItemsArgs),
     /// Change the priority of pending items and print how many.

@@ -1,6 +1,7 @@
 //! What an operator does without a lease: cancel, redrive, pause, resume, delete.
 
 use super::bulk_action::{ItemsArgs, run_bulk_action};
+use super::settle::send_as_holder;
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output;
@@ -8,7 +9,7 @@ use crate::value::item_id;
 use clap::Args;
 use std::future::Future;
 use towline_api::client::ItemQuery;
-use towline_api::{Client, ClientError, ItemId, Settled};
+use towline_api::{Action, Client, ClientError, ItemId, Settled, Text, VerbName};
 
 #[derive(Debug, Args)]
 pub struct ItemIds {
@@ -24,6 +25,39 @@ pub struct CancelArgs {
     /// The reason, stored with the item.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    #[command(flatten)]
+    under: UnderLeaseArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct PauseArgs {
+    #[command(flatten)]
+    items: ItemsArgs,
+    #[command(flatten)]
+    under: UnderLeaseArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct UnderLeaseArgs {
+    /// The lease on the item, for the worker that holds it: refused unless it is valid. Needs no admin scope.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "queue")]
+    lease: Option<String>,
+}
+
+impl UnderLeaseArgs {
+    /// The call of the lease holder, if a lease is given.
+    fn action(self, verb: VerbName, ids: &[ItemId]) -> Result<Option<Action>, Failure> {
+        match (self.lease, ids) {
+            (None, _) => Ok(None),
+            (Some(lease), [id]) => Ok(Some(Action {
+                verb: Some(verb.into()),
+                id: Some((*id).into()),
+                lease: Some(Text::parse(&lease)),
+                ..Action::default()
+            })),
+            (Some(_), _) => Err(Failure::Usage("--lease goes with one item".to_owned())),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -36,7 +70,10 @@ pub struct DeleteArgs {
 }
 
 pub async fn cancel(session: &Session, args: CancelArgs) -> Result<(), Failure> {
-    let CancelArgs { items, reason } = args;
+    let CancelArgs { items, reason, under } = args;
+    if let Some(action) = under.action(VerbName::Cancel, &items.ids)? {
+        return send_as_holder(session, Action { reason, ..action }).await;
+    }
     if let Some(queue) = items.queue()?.map(str::to_owned) {
         return run_bulk_action(session, &queue, "cancel", ItemQuery { reason, ..items.all.query() }).await;
     }
@@ -47,7 +84,11 @@ pub async fn redrive(session: &Session, items: ItemsArgs) -> Result<(), Failure>
     by_id_or_filter(session, items, "redrive", Client::redrive).await
 }
 
-pub async fn pause(session: &Session, items: ItemsArgs) -> Result<(), Failure> {
+pub async fn pause(session: &Session, args: PauseArgs) -> Result<(), Failure> {
+    let PauseArgs { items, under } = args;
+    if let Some(action) = under.action(VerbName::Pause, &items.ids)? {
+        return send_as_holder(session, action).await;
+    }
     by_id_or_filter(session, items, "pause", Client::pause_item).await
 }
 

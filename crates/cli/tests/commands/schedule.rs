@@ -48,7 +48,16 @@ fn a_schedule_is_created_shown_changed_and_deleted() {
     // An identical schedule changes nothing. A change is named.
     let same = server.json(&[&["-o", "json"], &create[..], &item].concat());
     assert_eq!((&same["created"], &same["changed"]), (&false.into(), &serde_json::json!([])));
-    let changed = server.json(&[&["-o", "json"], &create[..], &["--jitter", "5m"]].concat());
+    let refused = server.run(&[&create[..], &["--jitter", "5m"]].concat());
+    assert!(
+        refused.code == Some(1) && refused.errors.contains("another jitter, overlap, item"),
+        "{refused:?}"
+    );
+    let apply = [&["-o", "json", "schedule", "apply"], &create[2..], &["--jitter", "5m"]].concat();
+    let planned = server.json(&[&apply[..], &["--dry-run"]].concat());
+    assert_eq!(server.json(&["schedule", "show", "nightly"]), shown);
+    let changed = server.json(&apply);
+    assert_eq!(planned["changed"], changed["changed"]);
     assert_eq!(changed["changed"], serde_json::json!(["jitter", "overlap", "item"]));
     assert_eq!(changed["schedule"]["next_at"], shown["next_at"]);
     let listed = server.json(&["schedule", "list"]);

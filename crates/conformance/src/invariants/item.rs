@@ -135,12 +135,14 @@ pub(super) fn settle_verb(verb: &Verb) -> Option<SettleVerb> {
         Verb::Retry { .. } => Some(SettleVerb::Retry),
         Verb::Release { .. } => Some(SettleVerb::Release),
         Verb::Defer { .. } => Some(SettleVerb::Defer),
+        Verb::Pause => Some(SettleVerb::Pause),
+        Verb::Cancel { .. } => Some(SettleVerb::Cancel),
     }
 }
 
 /// Whether a call that ends an attempt without a result uses it up.
 pub(super) fn counts(verb: &Verb) -> bool {
-    !matches!(verb, Verb::Release { counted: false, .. } | Verb::Defer { .. })
+    !matches!(verb, Verb::Release { counted: false, .. } | Verb::Defer { .. } | Verb::Pause)
 }
 
 pub(super) fn lease_call(open: &Open) -> Option<&LeaseCall> {

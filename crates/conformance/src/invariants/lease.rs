@@ -292,7 +292,8 @@ impl Checker {
 fn may_leave(verb: SettleVerb, state: ItemState) -> bool {
     match verb {
         SettleVerb::Commit => state == ItemState::Completed,
-        SettleVerb::Fail => state == ItemState::Failed,
+        SettleVerb::Fail | SettleVerb::Cancel => state == ItemState::Failed,
+        SettleVerb::Pause => state == ItemState::Paused,
         SettleVerb::Retry | SettleVerb::Release => matches!(state, ItemState::Pending | ItemState::Failed),
         SettleVerb::Defer => state == ItemState::Pending,
     }

@@ -215,7 +215,8 @@ impl Checker {
             }
             State::Failed { kind: FailureKind::Cancelled, .. } => {
                 let known = Cause::when(record.cancelled.is_some() || record.id_chosen);
-                (6, known.or(|| Cause::among(open.iter().filter(cancel))))
+                let by_holder = || Cause::among(open.iter().filter(settle(SettleVerb::Cancel)));
+                (6, known.or(|| Cause::among(open.iter().filter(cancel))).or(by_holder))
             }
             State::Failed { kind: FailureKind::RetriesExhausted | FailureKind::Poison, .. } => {
                 (6, Cause::when(deliveries > 0))

@@ -222,7 +222,8 @@ impl Checker {
         let verb = earlier.settled.map(|(_, verb)| verb);
         let uncounted =
             settle.and_then(|settle| settle.call.as_ref()).is_some_and(|call| !counts(&call.verb));
-        let counted = u32::from(verb != Some(SettleVerb::Defer) && !uncounted);
+        let uncounted = uncounted || matches!(verb, Some(SettleVerb::Defer | SettleVerb::Pause));
+        let counted = u32::from(!uncounted);
         if later.retries != earlier.retries + counted {
             let deferred = |open: &&Open| {
                 lease_call(open).is_some_and(|call| call.token == earlier.token && !counts(&call.verb))
@@ -243,5 +244,5 @@ impl Checker {
 /// Whether the call gives the item back without a delay: it stays where it was in the queue's order.
 fn keeps_place(call: &LeaseCall) -> bool {
     let now = matches!(call.verb, Verb::Release { delay: Millis::ZERO, .. });
-    now || call.verb == Verb::Defer { until: When::NOW }
+    now || call.verb == Verb::Defer { until: When::NOW } || call.verb == Verb::Pause
 }

@@ -252,6 +252,8 @@ macro_rules! with_conformance_cases {
                 a_commit_must_satisfy_the_schema
                 a_repeated_settle_of_a_removed_item_is_refused
                 a_settle_replies_with_the_resulting_state
+                a_holder_can_pause_its_item
+                a_holder_can_cancel_its_item
             }
             retries {
                 attempts_are_one_more_than_retries

@@ -6,9 +6,10 @@ use super::rig::*;
 use bytes::Bytes;
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
+use towline_domain::item::ErrorKind;
 use towline_domain::{
-    Adjust, Field, FieldEdits, Fields, ItemState, Json, Millis, Outcome, Policy, Refusal, Schema, SettleVerb,
-    State, Submission, limits,
+    Adjust, FailureKind, Field, FieldEdits, Fields, ItemState, Json, Millis, Outcome, Policy, Refusal,
+    Schema, SettleVerb, State, Submission, limits,
 };
 use towline_store::{Operation, Reply};
 
@@ -299,4 +300,50 @@ pub(super) fn a_settle_replies_with_the_resulting_state(harness: &dyn Harness) {
         assert_eq!(rig.lease(&held, verb.clone()), answer);
         assert_eq!(rig.lease(&held, verb), answer, "a repeat");
     }
+}
+
+pub(super) fn a_holder_can_pause_its_item(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { expire_after: Some(Millis(9000)), ..lenient() });
+    let held = rig.hold("jobs");
+    let behind = rig.submit("jobs", payload("behind"));
+    rig.advance(5);
+    let ready_at = rig.item(held.id).head.ready_at;
+    assert_eq!(rig.run(held.call_with(Verb::Pause, to_priority(7))), left(ItemState::Paused));
+    let settled = Refusal::AlreadySettled { id: held.id, settled: SettleVerb::Pause };
+    assert_eq!(rig.lease(&held, Verb::Pause), Err(settled.into()), "with another priority");
+    assert_eq!(rig.run(held.call_with(Verb::Pause, to_priority(7))), left(ItemState::Paused), "a repetition");
+    let head = rig.item(held.id).head;
+    assert_eq!((head.state, head.retries, head.ready_at, head.priority), (State::Paused, 0, ready_at, 7));
+    assert_eq!(code(&rig.lease(&held, commit())), "already_settled");
+    assert_eq!((rig.counts("jobs").paused, rig.counts("jobs").processing), (1, 0));
+    let other = rig.take("jobs");
+    assert_eq!(other.id, behind);
+    assert!(rig.receive("jobs", 1).is_empty());
+    rig.ok(Operation::Resume { id: held.id });
+    let again = rig.take("jobs");
+    assert_eq!((again.id, again.item.head.attempt(), again.item.head.deliveries), (held.id, 1, 2));
+    assert_eq!(code(&rig.lease(&held, Verb::Pause)), "lease_lost", "a stale lease pauses nothing");
+    rig.at(again.deadline());
+    assert_eq!(code(&rig.lease(&again, Verb::Pause)), "lease_lost", "a lapsed lease pauses nothing");
+}
+
+pub(super) fn a_holder_can_cancel_its_item(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { dead_letter_queue: Some(name("dead")), ..lenient() });
+    let cancel = |reason: &str| Verb::Cancel { reason: reason.to_owned() };
+    let held = rig.hold("jobs");
+    let foreign = lease_call(held.id, foreign_token(), cancel("mine"), Adjust::default());
+    assert_eq!(code(&rig.run(foreign)), "lease_lost", "fenced by the lease");
+    assert_eq!(rig.lease(&held, cancel("not wanted")), left(ItemState::Failed));
+    assert_eq!(rig.lease(&held, cancel("not wanted")), left(ItemState::Failed), "a repetition");
+    assert_eq!(code(&rig.lease(&held, cancel("for another reason"))), "already_settled");
+    assert_eq!(code(&rig.lease(&held, fail("broken"))), "already_settled");
+    let stored = rig.stored(held.id);
+    assert_eq!(stored.queue, name("jobs"), "a cancelled item is no dead letter");
+    assert!(matches!(stored.item.head.state, State::Failed { kind: FailureKind::Cancelled, .. }));
+    let error = stored.item.errors.iter().next().expect("an error");
+    assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Cancelled, "not wanted"));
+    let lapsed = rig.hold("jobs");
+    rig.at(lapsed.deadline());
+    assert_eq!(code(&rig.lease(&lapsed, cancel("late"))), "lease_lost");
+    assert_eq!(rig.item(lapsed.id).head.item_state(), ItemState::Pending);
 }

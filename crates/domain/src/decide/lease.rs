@@ -1,5 +1,6 @@
 //! Decisions about calls by the worker that holds a lease.
 
+use super::operate::cancellation;
 use super::{Context, error, fail, item_change, ready_at, remove_at, rescore, step, unchanged};
 use crate::change::{Answer, BufferCheck, Change};
 use crate::command::{Adjust, LeaseCall, OutputSet, Verb, When};
@@ -57,6 +58,15 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
         (Verb::Release { delay, counted }, Some(settle)) => {
             give_back(context, settle, &adjust, GiveBack::Released { delay, counted }, now)?
         }
+        (Verb::Pause, Some(settle)) => {
+            let after = Head { state: State::Paused, ..settled(head, settle, Settled::Paused) };
+            item_change(head, after, EventKind::Paused, Answer::State(ItemState::Paused))
+        }
+        (Verb::Cancel { reason }, Some(settle)) => {
+            let after = settled(head, settle, Settled::Failed);
+            let error = cancellation(head, &reason, now);
+            fail(context, after, FailureKind::Cancelled, error, EventKind::Cancelled, now)?
+        }
         (Verb::Defer { until }, Some(settle)) => {
             give_back(context, settle, &adjust, GiveBack::Deferred { until }, now)?
         }
@@ -97,7 +107,7 @@ fn check(call: &LeaseCall) -> Result<(), Refusal> {
     }
     let reason = match &call.verb {
         Verb::Heartbeat { visibility: Some(visibility) } => return check_visibility(*visibility),
-        Verb::Fail { reason } => reason,
+        Verb::Fail { reason } | Verb::Cancel { reason } => reason,
         Verb::Retry { error, delay, .. } => {
             check_span("delay", delay.unwrap_or(Millis::ZERO))?;
             error
@@ -138,6 +148,8 @@ fn settle_of(call: &LeaseCall) -> Option<Settle> {
         Verb::Release { delay, counted } => {
             (SettleVerb::Release, digest(&none, "", delay.0, u64::from(!counted)))
         }
+        Verb::Pause => (SettleVerb::Pause, digest(&none, "", 0, 0)),
+        Verb::Cancel { reason } => (SettleVerb::Cancel, digest(&none, reason, 0, 0)),
         Verb::Defer { until: When::After(span) } => (SettleVerb::Defer, digest(&none, "", span.0, 1)),
         Verb::Defer { until: When::At(time) } => (SettleVerb::Defer, digest(&none, "", time.0, 2)),
     };
@@ -257,7 +269,13 @@ fn give_back(
     };
     let (ready_at, counted, event) = match &how {
         GiveBack::Retried { delay, .. } => (now.after(*delay), true, EventKind::Retried),
-        GiveBack::Released { delay, counted } => (place(When::After(*delay)), *counted, EventKind::Released),
+        GiveBack::Released { delay, counted: true } => {
+            (place(When::After(*delay)), true, EventKind::Released)
+        }
+        // To followers and in the metrics it is a defer: it is no retry.
+        GiveBack::Released { delay, counted: false } => {
+            (place(When::After(*delay)), false, EventKind::Deferred)
+        }
         GiveBack::Deferred { until } => (place(*until), false, EventKind::Deferred),
     };
     let error_kept = match how {

@@ -3,7 +3,7 @@
 use super::{Context, error, fail, item_change, removal, rescore, step, unchanged};
 use crate::change::{Answer, Change};
 use crate::event::EventKind;
-use crate::item::{ErrorKind, FailureKind, Head, State};
+use crate::item::{AttemptError, ErrorKind, FailureKind, Head, State};
 use crate::item_state::ItemState;
 use crate::name::QueueName;
 use crate::precondition::{Precondition, Traits};
@@ -21,11 +21,16 @@ pub(super) fn cancel(context: &Context<'_>, reason: &str, now: Timestamp) -> Res
         }
         State::Pending | State::Paused | State::Processing(_) => {
             let after = step(head, State::Pending);
-            let reason = if reason.is_empty() { "cancelled" } else { reason };
-            let error = error(head, ErrorKind::Cancelled, reason, now);
+            let error = cancellation(head, reason, now);
             fail(context, after, FailureKind::Cancelled, error, EventKind::Cancelled, now)
         }
     }
+}
+
+/// The error of a cancelled item.
+pub(super) fn cancellation(head: &Head, reason: &str, now: Timestamp) -> Box<AttemptError> {
+    let reason = if reason.is_empty() { "cancelled" } else { reason };
+    error(head, ErrorKind::Cancelled, reason, now)
 }
 
 pub(super) fn pause(context: &Context<'_>) -> Result<Change, Refusal> {

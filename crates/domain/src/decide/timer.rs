@@ -39,7 +39,7 @@ pub(super) fn elapse(context: &Context<'_>, now: Timestamp) -> Result<Change, Re
 fn lapse(context: &Context<'_>, head: &Head, lease: &Lease, now: Timestamp) -> Result<Change, Refusal> {
     let queue = context.queue()?;
     let mut after = step(head, State::Pending);
-    let lapses = head.extras.as_ref().map_or(0, |extras| extras.lapses).saturating_add(1);
+    let lapses = head.lapses().saturating_add(1);
     after.extras_mut().lapses = lapses;
     let error = if lease.unacknowledged {
         error(head, ErrorKind::Unacknowledged, "its holder did not acknowledge the lease in time", now)

@@ -125,6 +125,8 @@ pub(crate) fn verbs() -> impl Strategy<Value = Verb> {
         }),
         (delay(), any::<bool>()).prop_map(|(delay, counted)| Verb::Release { delay, counted }),
         delay().prop_map(|delay| Verb::Defer { until: When::After(delay) }),
+        Just(Verb::Pause),
+        "[ab]".prop_map(|reason| Verb::Cancel { reason }),
         (1_000_000..1_010_000u64).prop_map(|time| Verb::Defer { until: When::At(Timestamp(time)) }),
     ]
 }

@@ -328,6 +328,7 @@ fn lease_call() -> BoxedStrategy<Command> {
         }),
         (millis(), any::<bool>()).prop_map(|(delay, counted)| Verb::Release { delay, counted }),
         when().prop_map(|until| Verb::Defer { until }),
+        text().prop_map(|reason| Verb::Cancel { reason }),
     ];
     let edits = prop::option::of((0..4usize, text())).prop_map(|edit| match edit {
         Some((field, value)) => FieldEdits::default().set(Field::ALL[field], value.into()),

@@ -37,12 +37,15 @@ codes!(of_verb, verb, SettleVerb {
     SettleVerb::Retry = 3,
     SettleVerb::Release = 4,
     SettleVerb::Defer = 5,
+    SettleVerb::Pause = 6,
+    SettleVerb::Cancel = 7,
 });
 
 codes!(of_settled, settled, Settled {
     Settled::Pending = 1,
     Settled::Completed = 2,
     Settled::Failed = 3,
+    Settled::Paused = 4,
 });
 
 /// Rare properties are stored as JSON, so that a later version can add names.

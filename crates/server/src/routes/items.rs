@@ -11,6 +11,7 @@ use http::StatusCode;
 use std::time::Duration;
 use towline_api::payload::Form;
 use towline_api::{CancelRequest, ItemShown, Settled, Span};
+use towline_api::{CancelRequest, ItemShown, PauseRequest, Settled, Span, VerbName, under_lease};
 use towline_broker::Waited;
 use towline_domain::change::Answer;
 use towline_domain::{FieldSet, ItemId, Refusal};
@@ -110,7 +111,9 @@ async fn change(
 
 /// Cancel an unfinished item.
 ///
-/// The item fails with the kind `cancelled`. A worker that holds a lease on it learns so at its next call.
+/// The item fails with the kind `cancelled`. A worker that holds a lease on it learns so at its next call. With a `lease`, the
+/// call is refused unless this is the lease on the item. A worker without the admin scope cancels its item with
+/// `POST /v1/settle`.
 #[utoipa::path(post, path = "/v1/items/{id}/cancel", operation_id = "cancel_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)),
     request_body = CancelRequest,
     responses(
@@ -124,8 +127,11 @@ pub(super) async fn cancel(
     ItemPath(id): ItemPath,
     DecodedBody(body, ..): DecodedBody<CancelRequest>,
 ) -> Result<Response, ProblemResponse> {
-    let reason = body.reason.unwrap_or_default();
-    change(&app, respond, id, Operation::Cancel { id, reason }).await
+    let operation = match under_lease(id, body.lease, VerbName::Cancel, body.reason.clone())? {
+        Some(call) => Operation::Lease { id, call: Box::new(call) },
+        None => Operation::Cancel { id, reason: body.reason.unwrap_or_default() },
+    };
+    change(&app, respond, id, operation).await
 }
 
 /// Redrive a failed item: it becomes pending again, and its attempts are reset.
@@ -142,8 +148,10 @@ pub(super) async fn redrive(
     change(&app, respond, id, Operation::Redrive { id }).await
 }
 
-/// Pause a pending item, so that it is not delivered.
-#[utoipa::path(post, path = "/v1/items/{id}/pause", operation_id = "pause_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)), responses(
+/// Pause a pending item, so that it is not delivered. With a `lease`, pause the item under that lease.
+///
+/// A worker without the admin scope pauses its item with `POST /v1/settle`.
+#[utoipa::path(post, path = "/v1/items/{id}/pause", operation_id = "pause_item", tag = "items", security(("token" = ["queue:{queue of the item}:admin"])), params(("id" = String, Path, format = Uuid)), request_body = PauseRequest, responses(
     (status = 200, description = "The new state of the item.", body = Settled),
     (status = 409, description = "The item is not pending."),
 ))]
@@ -152,8 +160,13 @@ pub(super) async fn pause(
     _: NoQuery,
     respond: Responder,
     ItemPath(id): ItemPath,
+    DecodedBody(body, ..): DecodedBody<PauseRequest>,
 ) -> Result<Response, ProblemResponse> {
-    change(&app, respond, id, Operation::Pause { id }).await
+    let operation = match under_lease(id, body.lease, VerbName::Pause, None)? {
+        Some(call) => Operation::Lease { id, call: Box::new(call) },
+        None => Operation::Pause { id },
+    };
+    change(&app, respond, id, operation).await
 }
 
 /// Resume a paused item. It keeps its position in the queue.

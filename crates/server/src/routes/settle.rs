@@ -121,7 +121,8 @@ fn result(app: &App, id: ItemId, answer: Answered) -> Result<Settled, ProblemRes
     }
 }
 
-/// Settle an item, or keep its lease: heartbeat, edit, commit, fail, retry, release or defer.
+/// Settle an item, or keep its lease: heartbeat, edit, commit, fail, retry, release or defer. `pause` and `cancel` have routes of
+/// their own.
 ///
 /// Repeating the same call with the same lease returns the same result.
 #[utoipa::path(post, path = "/v1/items/{id}/{verb}", operation_id = "settle_item", tag = "items", security(("token" = ["queue:{queue of the item}:receive"])), request_body = Action,

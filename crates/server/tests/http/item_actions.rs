@@ -93,3 +93,38 @@ async fn a_missing_item_is_not_found() {
     server.get(&format!("/v1/items/{id}/wait")).await.problem("item_not_found");
     server.delete(&format!("/v1/items/{id}")).await.problem("item_not_found");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_pauses_and_cancels_its_item_under_its_lease() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("jobs", json!({})).await;
+    let (worker, _) = server.token_for(&["queue:jobs:receive"]).await;
+    let settle = async |action: Value| {
+        let answer = server.post_as(&worker, "/v1/settle", json!({"actions": [action]})).await.success();
+        answer["results"][0].clone()
+    };
+    let (id, lease) = server.hold("jobs").await;
+    let paused = settle(json!({"verb": "pause", "id": id, "lease": lease})).await;
+    assert_eq!(paused["state"], "paused", "{paused}");
+    server.post_as(&worker, &format!("/v1/items/{id}/resume"), json!({})).await.problem("forbidden");
+    server.post(&format!("/v1/items/{id}/resume"), json!({})).await.success();
+    let item = server.receive("jobs").await;
+    assert_eq!((&item["id"], &item["attempt"], &item["deliveries"]), (&json!(id), &json!(1), &json!(2)));
+    assert_eq!((&item["transitions"], &item["lapses"]), (&json!(4), &json!(0)));
+    // An operator's cancel with a lease is fenced by it.
+    let cancel = format!("/v1/items/{id}/cancel");
+    server.post(&cancel, json!({"lease": lease})).await.problem("lease_lost");
+    server.post(&format!("/v1/items/{id}/pause"), json!({"lease": "x"})).await.problem("lease_lost");
+    assert_eq!(server.item(&id).await["state"], "processing");
+    let reason = json!({"verb": "cancel", "id": id, "lease": item["lease"], "reason": "obsolete"});
+    assert_eq!(settle(reason.clone()).await["state"], "failed");
+    assert_eq!(settle(reason).await["state"], "failed", "a repetition");
+    let shown = server.item(&id).await;
+    assert_eq!(
+        (&shown["failure"], &shown["errors"][0]["message"]),
+        (&json!("cancelled"), &json!("obsolete"))
+    );
+    let (id, lease) = server.hold("jobs").await;
+    let done = server.post(&format!("/v1/items/{id}/cancel"), json!({"lease": lease})).await.success();
+    assert_eq!(done["state"], "failed");
+}

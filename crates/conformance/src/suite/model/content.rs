@@ -195,6 +195,8 @@ pub(super) fn verb_of(number: u8, millis: u16) -> Verb {
         }
         11 => Verb::Defer { until: When::After(span) },
         12 => Verb::Defer { until: When::At(START.after(Millis(u64::from(millis)))) },
+        13 if millis.is_multiple_of(3) => Verb::Pause,
+        13 if millis % 3 == 1 => Verb::Cancel { reason: format!("cancelled {}", millis % 2) },
         13..=14 => Verb::Heartbeat { visibility: millis.is_multiple_of(3).then(|| Millis(100 + span.0)) },
         _ => Verb::Edit,
     }
