@@ -44,6 +44,35 @@ pub struct ItemFilter {
     pub finished_before: Option<String>,
     /// Text in one of the item's error messages, ignoring case.
     pub error: Option<String>,
+    /// Ready at this time or later. The time can be in the past: it orders the ready items.
+    pub ready_from: Option<String>,
+    /// Ready before this time.
+    pub ready_before: Option<String>,
+    /// Delivered exactly this often.
+    pub deliveries: Option<String>,
+    pub deliveries_min: Option<String>,
+    pub deliveries_max: Option<String>,
+    /// Not in this state. Repeatable, like every condition that begins with `not_`; none may match.
+    #[param(required = false)]
+    pub not_state: Vec<String>,
+    /// Not failed this way. Items that have not failed match.
+    #[param(required = false)]
+    pub not_failure: Vec<String>,
+    /// Without this tag, as key=value.
+    #[param(required = false)]
+    pub not_tag: Vec<String>,
+    /// Without a tag at or below this path, as key=path.
+    #[param(required = false)]
+    pub not_tag_prefix: Vec<String>,
+    /// Short for `not_tag=type=...`.
+    #[param(required = false)]
+    pub not_type: Vec<String>,
+    /// Not in this group.
+    #[param(required = false)]
+    pub not_group: Vec<String>,
+    /// Without a tag of this name, whatever its value. Repeatable.
+    #[param(required = false)]
+    pub no_tag: Vec<String>,
 }
 
 impl ItemFilter {
@@ -66,9 +95,24 @@ impl ItemFilter {
             ("finished_from", &self.finished_from),
             ("finished_before", &self.finished_before),
             ("error", &self.error),
+            ("ready_from", &self.ready_from),
+            ("ready_before", &self.ready_before),
+            ("deliveries", &self.deliveries),
+            ("deliveries_min", &self.deliveries_min),
+            ("deliveries_max", &self.deliveries_max),
         ];
         let ones = ones.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
-        let many = [("tag", &self.tag), ("tag_prefix", &self.tag_prefix)];
+        let many = [
+            ("tag", &self.tag),
+            ("tag_prefix", &self.tag_prefix),
+            ("not_state", &self.not_state),
+            ("not_failure", &self.not_failure),
+            ("not_tag", &self.not_tag),
+            ("not_tag_prefix", &self.not_tag_prefix),
+            ("not_type", &self.not_type),
+            ("not_group", &self.not_group),
+            ("no_tag", &self.no_tag),
+        ];
         let many =
             many.into_iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value.clone())));
         ones.chain(many).collect()

@@ -60,7 +60,7 @@ pub use item_state::ItemState;
 pub use json::Json;
 pub use name::{BufferId, QueueName, ScheduleName, SlotName};
 pub use policy::{LeaseRule, Overrides, Policy, PolicyPatch, Unique};
-pub use precondition::{HeadFilter, Precondition, Traits};
+pub use precondition::{FailureSet, HeadFilter, Precondition, StateSet, Traits};
 pub use queue::{Queue, QueueState};
 pub use reference::Reference;
 pub use refusal::Refusal;

@@ -24,6 +24,47 @@ pub struct HeadFilter {
     /// Matches finished items only.
     pub finished_from: Option<Timestamp>,
     pub finished_before: Option<Timestamp>,
+    pub ready_from: Option<Timestamp>,
+    pub ready_before: Option<Timestamp>,
+    pub deliveries_min: Option<u32>,
+    pub deliveries_max: Option<u32>,
+    /// States that do not match.
+    pub not_states: StateSet,
+    /// Kinds of failure that do not match. Items that have not failed match.
+    pub not_failures: FailureSet,
+}
+
+/// A set of states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StateSet(u8);
+
+impl StateSet {
+    #[must_use]
+    pub fn with(self, state: StateName) -> StateSet {
+        let kinds = CountKind::ALL.into_iter().filter(|kind| state.matches(*kind));
+        StateSet(kinds.fold(self.0, |bits, kind| bits | 1 << kind as u8))
+    }
+
+    #[must_use]
+    pub fn contains(self, kind: CountKind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
+}
+
+/// A set of kinds of failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FailureSet(u8);
+
+impl FailureSet {
+    #[must_use]
+    pub fn with(self, kind: FailureKind) -> FailureSet {
+        FailureSet(self.0 | 1 << kind as u8)
+    }
+
+    #[must_use]
+    pub fn contains(self, kind: FailureKind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
 }
 
 /// What a filter reads of a head. A store may know it without reading the head.
@@ -35,6 +76,8 @@ pub struct Traits {
     pub created_at: Timestamp,
     pub finished_at: Option<Timestamp>,
     pub failure: Option<FailureKind>,
+    pub ready_at: Timestamp,
+    pub deliveries: u32,
 }
 
 impl Traits {
@@ -51,6 +94,8 @@ impl Traits {
             created_at: head.created_at,
             finished_at: head.finished_at(),
             failure,
+            ready_at: head.ready_at,
+            deliveries: head.deliveries,
         }
     }
 }
@@ -62,10 +107,11 @@ impl HeadFilter {
         *self == HeadFilter { state: self.state, ..HeadFilter::default() }
     }
 
-    /// Whether the filter is on state and priority alone.
+    /// Whether the filter is on states and priority alone.
     #[must_use]
     pub fn is_state_and_priority(&self) -> bool {
-        HeadFilter { priority_min: None, priority_max: None, ..*self }.is_state_alone()
+        let rest = HeadFilter { priority_min: None, priority_max: None, ..*self };
+        HeadFilter { not_states: StateSet::default(), ..rest }.is_state_alone()
     }
 
     #[must_use]
@@ -86,6 +132,12 @@ impl HeadFilter {
             && before(self.created_before, Some(traits.created_at))
             && from(self.finished_from, traits.finished_at)
             && before(self.finished_before, traits.finished_at)
+            && from(self.ready_from, Some(traits.ready_at))
+            && before(self.ready_before, Some(traits.ready_at))
+            && self.deliveries_min.is_none_or(|min| traits.deliveries >= min)
+            && self.deliveries_max.is_none_or(|max| traits.deliveries <= max)
+            && !self.not_states.contains(traits.kind)
+            && traits.failure.is_none_or(|failure| !self.not_failures.contains(failure))
     }
 }
 

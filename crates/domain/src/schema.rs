@@ -29,7 +29,7 @@ impl Schema {
     }
 
     /// The names of the fields in which another schema differs.
-    pub(crate) fn differences(&self, other: &Schema) -> Vec<&'static str> {
+    pub fn differences(&self, other: &Schema) -> Vec<&'static str> {
         let Schema { inputs, outputs, input_params, output_params } = self;
         let fields = [
             ("schema.inputs", *inputs == other.inputs),

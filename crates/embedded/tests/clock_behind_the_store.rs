@@ -7,7 +7,7 @@ use rig::*;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use towline_domain::{Item, Millis, Policy, Timestamp};
+use towline_domain::{Backoff, Item, Millis, Policy, Timestamp};
 use towline_embedded::Embedded;
 use towline_store::{Clock, ClockState, Operation, SteadyTime, Store};
 
@@ -49,7 +49,7 @@ fn receive(store: &Embedded) -> Vec<Item> {
 }
 
 fn leases_of_two_seconds() -> Policy {
-    Policy { visibility_timeout: Millis::seconds(2), ..Policy::default() }
+    Policy { visibility_timeout: Millis::seconds(2), backoff: Backoff::NONE, ..Policy::default() }
 }
 
 #[test]

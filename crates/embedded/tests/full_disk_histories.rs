@@ -12,8 +12,8 @@ use std::sync::Arc;
 use towline_domain::command::{Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Adjust, Body, Condition, Dependency, DependsOn, Field, FieldEdits, Item, ItemId, Json, Millis, Outcome,
-    Policy, Submission,
+    Adjust, Backoff, Body, Condition, Dependency, DependsOn, Field, FieldEdits, Item, ItemId, Json, Millis,
+    Outcome, Policy, Submission,
 };
 use towline_embedded::Embedded;
 use towline_store::{ManualClock, Operation, Reply, Store, StoreError};
@@ -114,6 +114,7 @@ impl History {
             tally_tags: ["team".to_owned()].into(),
             completed_ttl: Some(Millis(500_000)),
             expire_after: Some(Millis::days(8)),
+            backoff: Backoff::NONE,
             ..Policy::default()
         };
         self.update(vec![create_with("jobs", policy), create("other")]);
@@ -149,7 +150,7 @@ impl History {
                 Verb::Commit(Outcome { output_params, ..Outcome::default() })
             }),
             Step::Fail { bytes, count } => self.settle(count, || Verb::Fail { reason: text(bytes) }),
-            Step::Release(count) => self.settle(count, || Verb::Release { delay: Millis(10) }),
+            Step::Release(count) => self.settle(count, || Verb::Release { delay: Millis(10), counted: true }),
             Step::Edit(bytes) => {
                 let edits = FieldEdits::default().set(Field::StateBlob, Bytes::from(vec![9; bytes]));
                 let adjust = Adjust { edits, ..Adjust::default() };

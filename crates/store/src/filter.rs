@@ -14,6 +14,36 @@ pub struct Filter {
     pub group: Option<String>,
     pub idempotency_key: Option<String>,
     pub error: Option<ErrorText>,
+    pub not: Exclusions,
+}
+
+/// What a matching item does not have: none of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Exclusions {
+    pub tags: Vec<(String, String)>,
+    pub tag_prefixes: Vec<(String, String)>,
+    /// Tags with any value.
+    pub tag_names: Vec<String>,
+    pub groups: Vec<String>,
+}
+
+impl Exclusions {
+    fn len(&self) -> usize {
+        self.tags.len() + self.tag_prefixes.len() + self.tag_names.len() + self.groups.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn exclude(&self, body: &Body) -> bool {
+        let is = |name: &String, matches: &dyn Fn(&String) -> bool| body.tags.get(name).is_some_and(matches);
+        self.tags.iter().any(|(name, value)| is(name, &|tag| tag == value))
+            || self.tag_prefixes.iter().any(|(name, top)| is(name, &|tag| is_under(tag, top)))
+            || self.tag_names.iter().any(|name| body.tags.contains_key(name))
+            || body.group.as_ref().is_some_and(|group| self.groups.contains(group))
+    }
 }
 
 /// Text contained in an error's message, ignoring case.
@@ -48,7 +78,11 @@ pub fn without_end(path: &str) -> &str {
 impl Filter {
     /// Refuses too many tags and too long error texts.
     pub fn check(&self) -> Result<(), StoreError> {
-        StoreError::check_size("tags", self.tags.len() + self.tag_prefixes.len(), limits::TAGS_MAX)?;
+        StoreError::check_size(
+            "tags",
+            self.tags.len() + self.tag_prefixes.len() + self.not.len(),
+            limits::TAGS_MAX,
+        )?;
         let text = self.error.as_ref().map_or(0, |text| text.0.len());
         StoreError::check_size("bytes of error text", text, limits::ERROR_TEXT_BYTES_MAX)
     }
@@ -70,6 +104,7 @@ impl Filter {
                 .all(|(name, top)| body.tags.get(name).is_some_and(|value| is_under(value, top)))
             && self.group.as_ref().is_none_or(|group| body.group.as_ref() == Some(group))
             && self.idempotency_key.as_ref().is_none_or(|key| body.idempotency_key.as_ref() == Some(key))
+            && !self.not.exclude(body)
     }
 
     /// Whether the filter has anything besides a queue.

@@ -22,7 +22,7 @@ pub mod transaction;
 pub use bulk::{BulkAction, BulkResult, bulk, bulk_batch};
 pub use error::{OperationError, StoreError};
 pub use event::{Event, EventCursor, EventId, EventPage, Events, EventsFrom};
-pub use filter::{CountPage, Cursor, ErrorText, Filter, Page, is_under, without_end};
+pub use filter::{CountPage, Cursor, ErrorText, Exclusions, Filter, Page, is_under, without_end};
 pub use identity::StoreIdentity;
 pub use lookup::{QueueLookup, item_context};
 pub use metrics::{DurationHistogram, RetryReason, StoreMetrics};

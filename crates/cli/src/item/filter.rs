@@ -62,6 +62,42 @@ pub struct FilterArgs {
     /// Only items with this text in an error message, ignoring case.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
+    /// Only items that are ready at this time or later.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    ready_from: Option<Time>,
+    /// Only items that are ready before this time.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    ready_before: Option<Time>,
+    /// Only items delivered this often.
+    #[arg(long, value_name = "N")]
+    deliveries: Option<u32>,
+    /// Only items delivered this often or more.
+    #[arg(long, value_name = "N", conflicts_with = "deliveries")]
+    deliveries_min: Option<u32>,
+    /// Only items delivered this often or less.
+    #[arg(long, value_name = "N", conflicts_with = "deliveries")]
+    deliveries_max: Option<u32>,
+    /// No items in this state. Repeatable, like every flag that begins with --not: none may match.
+    #[arg(long, visible_alias = "not-state", value_name = "STATE")]
+    not_status: Vec<String>,
+    /// No items that failed this way.
+    #[arg(long, value_name = "KIND")]
+    not_failure: Vec<String>,
+    /// No items with this tag.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = checked_pair)]
+    not_tag: Vec<String>,
+    /// No items with a tag at or below this path.
+    #[arg(long, value_name = "NAME=PATH", value_parser = checked_pair)]
+    not_tag_prefix: Vec<String>,
+    /// Short for --not-tag type=TYPE.
+    #[arg(long, value_name = "TYPE")]
+    not_type: Vec<String>,
+    /// No items of this group.
+    #[arg(long, value_name = "GROUP")]
+    not_group: Vec<String>,
+    /// No items with a tag of this name, whatever its value. Repeatable.
+    #[arg(long, value_name = "NAME")]
+    no_tag: Vec<String>,
 }
 
 fn checked_pair(text: &str) -> Result<String, String> {
@@ -92,6 +128,18 @@ impl FilterArgs {
             finished_from: text(self.finished_from),
             finished_before: text(self.finished_before),
             error: self.error,
+            ready_from: text(self.ready_from),
+            ready_before: text(self.ready_before),
+            deliveries: text(self.deliveries),
+            deliveries_min: text(self.deliveries_min),
+            deliveries_max: text(self.deliveries_max),
+            not_state: self.not_status,
+            not_failure: self.not_failure,
+            not_tag: self.not_tag,
+            not_tag_prefix: self.not_tag_prefix,
+            not_type: self.not_type,
+            not_group: self.not_group,
+            no_tag: self.no_tag,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What an operator does without a lease: cancel, redrive, pause, resume, delete.
 
 use super::bulk_action::{ItemsArgs, run_bulk_action};
-use super::settle::send_as_holder;
+use super::settle::send;
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output;
@@ -72,7 +72,7 @@ pub struct DeleteArgs {
 pub async fn cancel(session: &Session, args: CancelArgs) -> Result<(), Failure> {
     let CancelArgs { items, reason, under } = args;
     if let Some(action) = under.action(VerbName::Cancel, &items.ids)? {
-        return send_as_holder(session, Action { reason, ..action }).await;
+        return send(session, Action { reason, ..action }).await;
     }
     if let Some(queue) = items.queue()?.map(str::to_owned) {
         return run_bulk_action(session, &queue, "cancel", ItemQuery { reason, ..items.all.query() }).await;
@@ -87,7 +87,7 @@ pub async fn redrive(session: &Session, items: ItemsArgs) -> Result<(), Failure>
 pub async fn pause(session: &Session, args: PauseArgs) -> Result<(), Failure> {
     let PauseArgs { items, under } = args;
     if let Some(action) = under.action(VerbName::Pause, &items.ids)? {
-        return send_as_holder(session, action).await;
+        return send(session, action).await;
     }
     by_id_or_filter(session, items, "pause", Client::pause_item).await
 }

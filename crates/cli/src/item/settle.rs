@@ -7,7 +7,7 @@ use crate::value::{Pair, duration, field, item_id, map, pair, param, time};
 use clap::Args;
 use std::time::Duration;
 use towline_api::payload::Payload;
-use towline_api::{Action, FieldsBody, ItemId, Json, Millis, Settled, Span, Text, Time, VerbName};
+use towline_api::{Action, FieldsBody, ItemId, Json, Millis, Span, Text, Time, VerbName};
 
 /// How long to retry. A restart of the server must not lose finished work, and these calls are safe to
 /// repeat.
@@ -216,18 +216,9 @@ impl EditArgs {
 
 /// Sends a call. Prints nothing unless JSON was requested: the exit code is enough.
 pub async fn send(session: &Session, action: Action) -> Result<(), Failure> {
-    report(session, &session.client.clone().retry_for(PATIENCE).act(action).await?)
-}
-
-/// Sends a pause or a cancel by a lease holder. Under the path of the item, the worker would need the admin scope.
-pub async fn send_as_holder(session: &Session, action: Action) -> Result<(), Failure> {
-    let mut results = session.client.clone().retry_for(PATIENCE).settle(vec![action]).await?;
-    report(session, &results.pop().unwrap_or_default())
-}
-
-fn report(session: &Session, settled: &Settled) -> Result<(), Failure> {
+    let settled = session.client.clone().retry_for(PATIENCE).act(action).await?;
     match &settled.error {
         Some(error) => Err(Failure::refused(&error.message)),
-        None => session.output.json_only(settled),
+        None => session.output.json_only(&settled),
     }
 }

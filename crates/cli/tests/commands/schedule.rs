@@ -50,8 +50,9 @@ fn a_schedule_is_created_shown_changed_and_deleted() {
     assert_eq!((&same["created"], &same["changed"]), (&false.into(), &serde_json::json!([])));
     let refused = server.run(&[&create[..], &["--jitter", "5m"]].concat());
     assert!(
-        refused.code == Some(1) && refused.errors.contains("another jitter, overlap, item"),
-        "{refused:?}"
+        refused.code == Some(1) && refused.stderr.contains("another jitter, overlap, item"),
+        "{}",
+        refused.stderr
     );
     let apply = [&["-o", "json", "schedule", "apply"], &create[2..], &["--jitter", "5m"]].concat();
     let planned = server.json(&[&apply[..], &["--dry-run"]].concat());

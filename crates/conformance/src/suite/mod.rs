@@ -293,6 +293,7 @@ macro_rules! with_conformance_cases {
             bulk_actions {
                 a_tag_prefix_matches_whole_segments
                 filters_select_by_numbers_times_and_failures
+                filters_select_what_items_do_not_have
                 counts_equal_lists
                 a_bulk_action_affects_only_matching_items
                 a_bulk_action_skips_items_that_no_longer_match

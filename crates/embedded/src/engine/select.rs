@@ -14,7 +14,10 @@ const HEADS_MAX: usize = 16_384;
 
 /// Whether the index alone can evaluate the filter. Otherwise the item reader evaluates it on the records.
 pub fn is_indexed(filter: &Filter) -> bool {
-    filter.tag_prefixes.is_empty() && filter.error.is_none()
+    let not = &filter.not;
+    let tags_by_hash =
+        filter.tag_prefixes.is_empty() && not.tag_prefixes.is_empty() && not.tag_names.is_empty();
+    tags_by_hash && filter.error.is_none()
 }
 
 impl Engine {
@@ -109,6 +112,18 @@ impl Engine {
         None
     }
 
+    /// Whether the item has a tag or a group that the filter excludes. The item reader checks prefixes and names of tags.
+    fn is_excluded(&self, filter: &Filter, sequence: u64) -> bool {
+        let not = &filter.not;
+        if not.tags.is_empty() && not.groups.is_empty() {
+            return false;
+        }
+        let indexed = self.index.table.extra(sequence).and_then(|extra| extra.indexed.as_ref());
+        let has = |label: u64| indexed.is_some_and(|indexed| indexed.labels.contains(&label));
+        not.tags.iter().any(|(name, value)| has(digest::tag(name, value)))
+            || not.groups.iter().any(|group| has(group_label(group)))
+    }
+
     fn matches(&self, filter: &Filter, queue: Option<QueueId>, sequence: u64, slot: &Slot) -> bool {
         let here = match queue {
             Some(queue) => queue == slot.queue,
@@ -122,16 +137,19 @@ impl Engine {
             created_at: slot.ready_at,
             finished_at: None,
             failure: None,
+            ready_at: slot.ready_at,
+            deliveries: 0,
         };
-        here && match filter.head.is_state_and_priority() && filter.error.is_none() {
-            true => filter.head.matches(&plain()),
-            false => match self.index.table.extra(sequence) {
-                None => filter.error.is_none() && filter.head.matches(&plain()),
-                Some(extra) => {
-                    (filter.error.is_none() || !extra.errors.is_empty())
-                        && filter.head.matches(&Traits::of(&extra.head, slot.kind()))
-                }
-            },
-        }
+        here && !self.is_excluded(filter, sequence)
+            && match filter.head.is_state_and_priority() && filter.error.is_none() {
+                true => filter.head.matches(&plain()),
+                false => match self.index.table.extra(sequence) {
+                    None => filter.error.is_none() && filter.head.matches(&plain()),
+                    Some(extra) => {
+                        (filter.error.is_none() || !extra.errors.is_empty())
+                            && filter.head.matches(&Traits::of(&extra.head, slot.kind()))
+                    }
+                },
+            }
     }
 }

@@ -16,8 +16,8 @@ use towline_conformance::invariants::{Snapshot, snapshot};
 use towline_domain::change::Answer;
 use towline_domain::command::Verb;
 use towline_domain::{
-    Adjust, Counts, FieldSet, Fields, Item, ItemId, LeaseCall, Outcome, Policy, QueueName, Submission,
-    Timestamp, TokenSeed,
+    Adjust, Backoff, Counts, FieldSet, Fields, Item, ItemId, LeaseCall, Outcome, Policy, QueueName,
+    Submission, Timestamp, TokenSeed,
 };
 use towline_embedded::outcome::Status;
 use towline_embedded::{Embedded, OpenError, Options};
@@ -61,7 +61,7 @@ pub fn name(text: &str) -> QueueName {
 }
 
 pub fn create(queue: &str) -> Operation {
-    create_with(queue, Policy::default())
+    create_with(queue, Policy { backoff: Backoff::NONE, ..Policy::default() })
 }
 
 pub fn create_with(queue: &str, policy: Policy) -> Operation {

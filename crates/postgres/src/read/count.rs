@@ -73,7 +73,7 @@ impl Reader {
             let tagged = match (with_items.first(), with_items.last()) {
                 (Some(first), Some(last)) => {
                     let (first, last): (i64, i64) = (first.get(0), last.get(1));
-                    plan.tagged_items(&snapshot, first.max(begin), last).await?
+                    Some(plan.tagged_items(&snapshot, first.max(begin), last).await?)
                 }
                 _ => None,
             };
@@ -88,7 +88,7 @@ impl Reader {
                     seen += usize::from(new);
                     let matches = new
                         && plan.matches(&item)
-                        && tagged.as_ref().is_none_or(|tagged| tagged.contains(&item.seq));
+                        && tagged.as_ref().is_some_and(|tagged| tagged.contains(item.seq));
                     count += u64::from(matches);
                 }
             }
@@ -132,13 +132,13 @@ impl PageRun {
     async fn end(&mut self, snapshot: &Transaction<'_>, plan: &FilterPlan<'_>) -> Result<u64, Failure> {
         let PageRun { range, items } = std::mem::take(self);
         let Some((first, last)) = range else { return Ok(0) };
-        if let (([name], [value]), true) = ((&plan.tags.0[..], &plan.tags.1[..]), plan.prefixes.0.is_empty())
-        {
+        let others = plan.prefixes.0.is_empty() && plan.filter.not.is_empty();
+        if let (([name], [value]), true) = ((&plan.tags.0[..], &plan.tags.1[..]), others) {
             let statement = snapshot.prepare_cached(query!("count_tagged")).await?;
             let counted = snapshot.query_one(&statement, &[&first, &last, name, value]).await?;
             return Ok(u64::try_from(counted.get::<_, i64>(0)).unwrap_or(0));
         }
         let tagged = plan.tagged_items(snapshot, first, last).await?;
-        Ok(tagged.map_or(items, |tagged| tagged.len() as u64))
+        Ok(tagged.count(items))
     }
 }

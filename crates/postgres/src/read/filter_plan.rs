@@ -7,6 +7,7 @@ use crate::statements::query;
 use deadpool_postgres::Transaction;
 use rustc_hash::FxHashSet;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use towline_domain::{QueueId, Timestamp, Traits};
 use towline_store::{Filter, without_end};
 
@@ -22,6 +23,35 @@ pub(crate) struct FilterPlan<'a> {
     /// Tags, and the group as a tag with an empty name.
     pub(crate) tags: Tags<'a>,
     pub(crate) prefixes: Tags<'a>,
+    excluded: Excluded<'a>,
+}
+
+/// What matching items do not have.
+struct Excluded<'a> {
+    names: Vec<&'a [u8]>,
+    tags: Tags<'a>,
+    prefixes: Tags<'a>,
+}
+
+/// The items of a range that the tags of a filter select.
+pub(crate) struct TagSelection {
+    /// `None`: the filter asks for no tags.
+    with: Option<FxHashSet<u64>>,
+    without: FxHashSet<u64>,
+}
+
+impl TagSelection {
+    pub(crate) fn contains(&self, seq: u64) -> bool {
+        self.with.as_ref().is_none_or(|with| with.contains(&seq)) && !self.without.contains(&seq)
+    }
+
+    /// How many items of the range are selected, of so many.
+    pub(crate) fn count(&self, items: u64) -> u64 {
+        match &self.with {
+            Some(with) => with.difference(&self.without).count() as u64,
+            None => items.saturating_sub(self.without.len() as u64),
+        }
+    }
 }
 
 impl<'a> FilterPlan<'a> {
@@ -42,7 +72,20 @@ impl<'a> FilterPlan<'a> {
         tags.extend(filter.group.as_ref().map(|group| ("", group.as_str())));
         prefixes.iter_mut().for_each(|(_, top)| *top = without_end(top));
         let (tags, prefixes) = (bytes(tags), bytes(prefixes));
-        let mut plan = FilterPlan { filter, now, queue: None, with_key: None, tags, prefixes };
+        // No tag has an empty name.
+        let named =
+            |pairs: Vec<(&'a str, &'a str)>| pairs.into_iter().filter(|(name, _)| !name.is_empty()).collect();
+        let mut not_tags: Vec<_> = named(pairs(&filter.not.tags));
+        not_tags.extend(filter.not.groups.iter().map(|group| ("", group.as_str())));
+        let mut not_prefixes: Vec<_> = named(pairs(&filter.not.tag_prefixes));
+        not_prefixes.iter_mut().for_each(|(_, top)| *top = without_end(top));
+        let names = filter.not.tag_names.iter().filter(|name| !name.is_empty());
+        let excluded = Excluded {
+            names: names.map(String::as_bytes).collect(),
+            tags: bytes(not_tags),
+            prefixes: bytes(not_prefixes),
+        };
+        let mut plan = FilterPlan { filter, now, queue: None, with_key: None, tags, prefixes, excluded };
         if let Some(name) = &filter.queue {
             let statement = snapshot.prepare_cached(query!("find_queue")).await?;
             match snapshot.query_opt(&statement, &[&name.as_str()]).await? {
@@ -57,13 +100,13 @@ impl<'a> FilterPlan<'a> {
         Ok(Some(plan))
     }
 
-    /// The items between two numbers that have the tags; `None` if the filter names no tags.
+    /// Which items between two numbers have the tags that the filter asks for, and none that it excludes.
     pub(crate) async fn tagged_items(
         &self,
         snapshot: &Transaction<'_>,
         after: i64,
         until: i64,
-    ) -> Result<Option<FxHashSet<u64>>, Failure> {
+    ) -> Result<TagSelection, Failure> {
         let mut tagged: Option<FxHashSet<u64>> = None;
         for (sql, (names, values)) in
             [(query!("find_tagged"), &self.tags), (query!("find_tagged_under"), &self.prefixes)]
@@ -78,7 +121,15 @@ impl<'a> FilterPlan<'a> {
                 Some(earlier) => earlier.intersection(&found).copied().collect(),
             });
         }
-        Ok(tagged)
+        let mut without = FxHashSet::default();
+        if !self.filter.not.is_empty() {
+            let Excluded { names, tags, prefixes } = &self.excluded;
+            let statement = snapshot.prepare_cached(query!("find_excluded")).await?;
+            let parameters: [&(dyn ToSql + Sync); 7] =
+                [&after, &until, names, &tags.0, &tags.1, &prefixes.0, &prefixes.1];
+            without = numbers(&snapshot.query(&statement, &parameters).await?);
+        }
+        Ok(TagSelection { with: tagged, without })
     }
 
     /// Whether an item matches the filter, apart from its tags and errors.

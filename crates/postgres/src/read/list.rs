@@ -57,7 +57,7 @@ impl Reader {
                     if item.seq > begin.cast_unsigned()
                         && found.len() < limit
                         && plan.matches(&item)
-                        && tagged.as_ref().is_none_or(|tagged| tagged.contains(&item.seq))
+                        && tagged.contains(item.seq)
                     {
                         found.push(item);
                     }

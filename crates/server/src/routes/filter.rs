@@ -4,8 +4,8 @@ use crate::app::App;
 use crate::request::{Query, excerpt, invalid};
 use crate::response::ProblemResponse;
 use std::str::FromStr;
-use towline_domain::{FailureKind, HeadFilter, QueueName, Refusal, StateName};
-use towline_store::{Cursor, ErrorText, Filter};
+use towline_domain::{FailureKind, FailureSet, HeadFilter, QueueName, Refusal, StateName, StateSet};
+use towline_store::{Cursor, ErrorText, Exclusions, Filter};
 
 /// Parses the filter. Without a queue, it selects items of all queues.
 pub(super) async fn filter(
@@ -16,6 +16,7 @@ pub(super) async fn filter(
     let (state, failure) = state(query)?;
     let (priority_min, priority_max) = range(query, "priority", ["priority_min", "priority_max"])?;
     let (attempt_min, attempt_max) = range(query, "attempt", ["attempt_min", "attempt_max"])?;
+    let (deliveries_min, deliveries_max) = range(query, "deliveries", ["deliveries_min", "deliveries_max"])?;
     let mut tags = pairs(query, "tag")?;
     tags.extend(query.one("type")?.map(|kind| ("type".to_owned(), kind)));
     let error = query.one("error")?;
@@ -35,12 +36,23 @@ pub(super) async fn filter(
             created_before: query.time("created_before")?,
             finished_from: query.time("finished_from")?,
             finished_before: query.time("finished_before")?,
+            ready_from: query.time("ready_from")?,
+            ready_before: query.time("ready_before")?,
+            deliveries_min,
+            deliveries_max,
+            not_states: query.all("not_state").iter().try_fold(StateSet::default(), |set, text| {
+                Ok::<_, ProblemResponse>(set.with(state_name("not_state", text)?))
+            })?,
+            not_failures: query.all("not_failure").iter().try_fold(FailureSet::default(), |set, text| {
+                Ok::<_, ProblemResponse>(set.with(failure_kind("not_failure", text)?))
+            })?,
         },
         tags,
-        tag_prefixes: pairs(query, "tag_prefix")?,
+        tag_prefixes: prefixes(query, "tag_prefix")?,
         group: query.one("group")?,
         idempotency_key: query.one("idempotency_key")?,
         error: error.as_deref().map(ErrorText::new),
+        not: exclusions(query)?,
     };
     filter.check()?;
     if let Some(queue) = queue
@@ -57,6 +69,32 @@ fn pairs(query: &mut Query, name: &'static str) -> Result<Vec<(String, String)>,
         None => Err(invalid(name, format!("{:?}; use key=value", excerpt(&text)))),
     };
     query.all(name).into_iter().map(pair).collect()
+}
+
+/// Paths. An empty one would match every path.
+fn prefixes(query: &mut Query, name: &'static str) -> Result<Vec<(String, String)>, ProblemResponse> {
+    let pairs = pairs(query, name)?;
+    match pairs.iter().find(|(_, top)| top.is_empty()) {
+        Some((tag, _)) => {
+            let tag = excerpt(tag);
+            Err(invalid(
+                name,
+                format!("\"{tag}=\" has no path; give one, or / for every path that begins with it"),
+            ))
+        }
+        None => Ok(pairs),
+    }
+}
+
+fn exclusions(query: &mut Query) -> Result<Exclusions, ProblemResponse> {
+    let mut tags = pairs(query, "not_tag")?;
+    tags.extend(query.all("not_type").into_iter().map(|kind| ("type".to_owned(), kind)));
+    let tag_names = query.all("no_tag");
+    if tag_names.iter().any(String::is_empty) {
+        return Err(invalid("no_tag", "the name is empty; give the name of a tag"));
+    }
+    let (tag_prefixes, groups) = (prefixes(query, "not_tag_prefix")?, query.all("not_group"));
+    Ok(Exclusions { tags, tag_prefixes, tag_names, groups })
 }
 
 /// Parses an exact number, or a minimum and a maximum.
@@ -79,14 +117,7 @@ fn state(query: &mut Query) -> Result<(Option<StateName>, Option<FailureKind>), 
         (Some(_), Some(_)) => return Err(invalid("status", "`state` is also given; choose one")),
         (one, other) => one.or(other),
     };
-    let kinds = FailureKind::ALL.map(FailureKind::name).join(", ");
-    let failure = match query.one("failure")? {
-        None => None,
-        Some(text) => match FailureKind::parse(&text) {
-            None => return Err(invalid("failure", format!("{:?} is not one of {kinds}", excerpt(&text)))),
-            kind => kind,
-        },
-    };
+    let failure = query.one("failure")?.map(|text| failure_kind("failure", &text)).transpose()?;
     let Some(text) = text else { return Ok((None, failure)) };
     if let Some(kind) = FailureKind::parse(&text) {
         return match failure {
@@ -94,11 +125,18 @@ fn state(query: &mut Query) -> Result<(Option<StateName>, Option<FailureKind>), 
             _ => Ok((Some(StateName::Failed), Some(kind))),
         };
     }
+    Ok((Some(state_name("state", &text)?), failure))
+}
+
+fn state_name(what: &'static str, text: &str) -> Result<StateName, ProblemResponse> {
     let names = "pending, ready, scheduled, processing, paused, completed, failed, unfinished";
-    match StateName::parse(&text) {
-        Some(state) => Ok((Some(state), failure)),
-        None => Err(invalid("state", format!("{:?} is not one of {names}", excerpt(&text)))),
-    }
+    StateName::parse(text).ok_or_else(|| invalid(what, format!("{:?} is not one of {names}", excerpt(text))))
+}
+
+fn failure_kind(what: &'static str, text: &str) -> Result<FailureKind, ProblemResponse> {
+    let kinds = FailureKind::ALL.map(FailureKind::name).join(", ");
+    FailureKind::parse(text)
+        .ok_or_else(|| invalid(what, format!("{:?} is not one of {kinds}", excerpt(text))))
 }
 
 pub(super) fn cursor(query: &mut Query) -> Result<Option<Cursor>, ProblemResponse> {

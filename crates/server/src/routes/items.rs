@@ -10,7 +10,6 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use std::time::Duration;
 use towline_api::payload::Form;
-use towline_api::{CancelRequest, ItemShown, Settled, Span};
 use towline_api::{CancelRequest, ItemShown, PauseRequest, Settled, Span, VerbName, under_lease};
 use towline_broker::Waited;
 use towline_domain::change::Answer;

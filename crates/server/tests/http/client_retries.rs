@@ -90,7 +90,8 @@ async fn the_client_retries_calls_of_lease_holders() {
                 let state = match verb {
                     VerbName::Heartbeat | VerbName::Edit => "processing",
                     VerbName::Commit => "completed",
-                    VerbName::Fail => "failed",
+                    VerbName::Fail | VerbName::Cancel => "failed",
+                    VerbName::Pause => "paused",
                     VerbName::Retry | VerbName::Release | VerbName::Defer => "pending",
                 };
                 assert_eq!(settled.state.as_deref(), Some(state), "{verb:?} {fate:?}");

@@ -2,7 +2,7 @@
 
 use crate::test_server::TestServer;
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 async fn post(server: &TestServer, id: &str, verb: &str) -> crate::test_server::TestResponse {
     server.call(Method::POST, &format!("/v1/items/{id}/{verb}"), None).await
@@ -113,7 +113,7 @@ async fn a_worker_pauses_and_cancels_its_item_under_its_lease() {
     assert_eq!((&item["transitions"], &item["lapses"]), (&json!(4), &json!(0)));
     // An operator's cancel with a lease is fenced by it.
     let cancel = format!("/v1/items/{id}/cancel");
-    server.post(&cancel, json!({"lease": lease})).await.problem("lease_lost");
+    server.post(&cancel, json!({"lease": lease})).await.problem("already_settled");
     server.post(&format!("/v1/items/{id}/pause"), json!({"lease": "x"})).await.problem("lease_lost");
     assert_eq!(server.item(&id).await["state"], "processing");
     let reason = json!({"verb": "cancel", "id": id, "lease": item["lease"], "reason": "obsolete"});

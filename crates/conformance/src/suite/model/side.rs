@@ -2,18 +2,20 @@
 
 use super::content::*;
 use crate::suite::operations::name;
+use crate::suite::rig::START;
 use futures::executor::block_on;
 use std::collections::HashMap;
 use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    Effects, FailureKind, FieldSet, HeadFilter, Item, ItemId, QueueId, Refusal, StateName, Timestamp,
+    Effects, FailureKind, FailureSet, FieldSet, HeadFilter, Item, ItemId, Millis, QueueId, Refusal,
+    StateName, StateSet, Timestamp,
 };
 use towline_store::Answered;
 use towline_store::{
-    ErrorText, Filter, ManualClock, Operation, OperationError, QueueView, Received, Reply, Store, StoredItem,
-    TallyRange, TallyRow, Updated,
+    ErrorText, Exclusions, Filter, ManualClock, Operation, OperationError, QueueView, Received, Reply, Store,
+    StoredItem, TallyRange, TallyRow, Updated,
 };
 
 /// A store, its clock, and the translation of its ids and queue ids.
@@ -168,5 +170,28 @@ pub(super) fn filters() -> Vec<Filter> {
         of_head(HeadFilter { attempt_min: Some(2), priority_max: Some(0), ..HeadFilter::default() }),
         of_head(HeadFilter { failure: Some(FailureKind::Cancelled), ..HeadFilter::default() }),
         Filter { error: Some(ErrorText::new("RETRIED")), ..Filter::default() },
+        of_head(HeadFilter {
+            ready_from: Some(START.after(Millis(100))),
+            ready_before: Some(START.after(Millis(2000))),
+            deliveries_max: Some(1),
+            not_states: StateSet::default().with(StateName::Failed),
+            ..HeadFilter::default()
+        }),
+        Filter {
+            not: Exclusions { groups: vec!["g0".to_owned()], ..Exclusions::default() },
+            ..of_head(HeadFilter {
+                deliveries_min: Some(1),
+                not_failures: FailureSet::default().with(FailureKind::Explicit),
+                ..HeadFilter::default()
+            })
+        },
+        Filter {
+            not: Exclusions { tags: vec![("parity".to_owned(), "even".to_owned())], ..Exclusions::default() },
+            ..Filter::default()
+        },
+        Filter {
+            not: Exclusions { tag_names: vec!["parity".to_owned()], ..Exclusions::default() },
+            ..Filter::default()
+        },
     ]
 }
