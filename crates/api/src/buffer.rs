@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use towline_domain::Refusal;
 use utoipa::ToSchema;
 
+/// The id of an item, a space, and the lease on it. The holder of a lease may read the item's input buffers, and read and write the
+/// output buffers of its attempt, without a scope for buffers.
+pub const LEASE_HEADER: &str = "towline-lease";
 /// The writer's token: 128 random bits as 32 hexadecimal digits.
 pub const WRITER: &str = "towline-writer";
 /// BLAKE3 hash of a chunk's data, as 64 hexadecimal digits.

@@ -13,7 +13,8 @@ pub struct NewToken {
     /// A name for people. Lists and the audit log show it.
     pub name: String,
     /// What the token allows: `admin`, `queue:<pattern>:<submit|receive|read|admin>`,
-    /// `buffer:<read|write|*>`, `compute:admin`.
+    /// `group:<pattern>:<read|admin>`, `topic:<pattern>:<publish|subscribe|*>`, `kv:<prefix>:<read|write|*>`,
+    /// `buffer:<read|write|delete|*>`, `metrics:read`, `compute:admin`. In a pattern, `*` stands for any text.
     pub scopes: Vec<String>,
     /// How long the token is valid. Default: until it is revoked.
     #[serde(skip_serializing_if = "Option::is_none")]

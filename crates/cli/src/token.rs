@@ -29,8 +29,9 @@ pub struct CreateArgs {
     /// A name for people. Lists and the audit log show it
     #[arg(value_name = "NAME")]
     name: String,
-    /// What the token allows: admin, queue:PATTERN:submit|receive|read|admin, buffer:read|write|*,
-    /// kv:read|write|*, topic:publish|subscribe|*. Repeatable
+    /// What the token allows: admin, queue:PATTERN:submit|receive|read|admin, group:PATTERN:read|admin,
+    /// topic:PATTERN:publish|subscribe|*, kv:PREFIX:read|write|*, buffer:read|write|delete|*,
+    /// metrics:read. In a pattern, * stands for any text. Repeatable
     #[arg(long, value_name = "SCOPE", required = true)]
     scope: Vec<String>,
     /// How long the token is valid [default: until it is revoked]

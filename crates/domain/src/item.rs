@@ -318,6 +318,12 @@ impl Head {
         matches!(self.state, State::Completed { .. } | State::Failed { .. })
     }
 
+    /// The queue in which a dead letter failed. A redrive brings it back there.
+    #[must_use]
+    pub fn origin(&self) -> Option<&QueueName> {
+        Some(&self.extras.as_ref()?.origin.as_ref()?.queue)
+    }
+
     #[must_use]
     pub fn lease(&self) -> Option<&Lease> {
         match &self.state {

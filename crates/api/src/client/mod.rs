@@ -142,6 +142,13 @@ impl Client {
         Ok(self)
     }
 
+    /// Sends a lease with every call. Its holder may read the item's input buffers, and read and write the output buffers of its
+    /// attempt, without a scope for buffers.
+    pub fn lease(mut self, item: &ItemId, lease: &str) -> Result<Client> {
+        self.transport.set_lease(item, lease)?;
+        Ok(self)
+    }
+
     /// Sets the wire format. Default: MessagePack.
     #[must_use]
     pub fn format(mut self, format: Format) -> Client {

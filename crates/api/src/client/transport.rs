@@ -3,6 +3,7 @@
 use super::tls::{self, Connector, Trust};
 use super::{ClientError, Result};
 use crate::WAIT_MAX;
+use crate::buffer::LEASE_HEADER;
 use crate::code::Code;
 use crate::format::Format;
 use crate::problem::{PROBLEM_JSON, Problem};
@@ -19,7 +20,7 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
-use towline_domain::Trace;
+use towline_domain::{ItemId, Trace};
 
 /// Maximum size of an answer. A page of the largest items fits.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
@@ -54,6 +55,7 @@ pub(super) struct Transport {
     base: String,
     token: Option<HeaderValue>,
     name: Option<HeaderValue>,
+    lease: Option<HeaderValue>,
     trace: Vec<(&'static str, HeaderValue)>,
     pub(super) format: Format,
     pub(super) retry_for: Duration,
@@ -168,6 +170,7 @@ impl Transport {
             base,
             token: None,
             name: None,
+            lease: None,
             trace: Vec::new(),
             format: Format::MessagePack,
             retry_for,
@@ -202,6 +205,16 @@ impl Transport {
             ClientError::Configuration(format!("{name:?} cannot be the name of a client; use ASCII text"))
         })?;
         self.name = Some(value);
+        Ok(())
+    }
+
+    pub(super) fn set_lease(&mut self, item: &ItemId, lease: &str) -> Result<()> {
+        let value = HeaderValue::try_from(format!("{item} {}", lease.trim()));
+        let mut value = value.map_err(|_| {
+            ClientError::Configuration("the lease has characters that no lease has".to_owned())
+        })?;
+        value.set_sensitive(true);
+        self.lease = Some(value);
         Ok(())
     }
 
@@ -363,6 +376,9 @@ impl Transport {
         request = request.header(USER_AGENT, agent);
         if let Some(name) = &self.name {
             request = request.header(CLIENT, name.clone());
+        }
+        if let Some(lease) = &self.lease {
+            request = request.header(LEASE_HEADER, lease.clone());
         }
         for (name, value) in &self.trace {
             request = request.header(*name, value.clone());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use towline_buffers::{BufferError, Buffers};
 use towline_domain::change::{Answer, BufferCheck};
 use towline_domain::command::{Verb, When};
-use towline_domain::{Adjust, BufferId, Item, ItemId, LeaseCall, Millis, Refusal};
+use towline_domain::{Adjust, BufferId, FieldSet, Item, ItemId, LeaseCall, LeaseToken, Millis, Refusal};
 use towline_store::{
     Answered, Operation, OperationError, OperationResult, Received, Reply, Result, StoreError, StoredItem,
 };
@@ -55,6 +55,24 @@ impl Broker {
     pub async fn admit_reader(&self, id: &str) -> std::result::Result<(), AccessError> {
         let (attachments, id) = self.ask(id)?;
         attachments.admit_reader(&*self.0.store, &id).await
+    }
+
+    /// Whether a lease on an item is valid and the item names a buffer: its inputs and the outputs of this attempt to read, the outputs
+    /// of this attempt to write.
+    pub async fn holder_may_use(
+        &self,
+        item: ItemId,
+        lease: LeaseToken,
+        buffer: &BufferId,
+        writes: bool,
+    ) -> Result<bool> {
+        let found = self.0.store.get(vec![item], FieldSet::NONE).await?.pop().flatten();
+        let Some(item) = found.map(|stored| stored.item) else { return Ok(false) };
+        let held = item.head.lease().filter(|held| held.token == lease && self.now() < held.deadline);
+        Ok(held.is_some_and(|held| {
+            let made = held.buffers.iter().any(|made| made.values().any(|made| made == buffer));
+            made || !writes && item.body.inputs.values().any(|input| input == buffer)
+        }))
     }
 
     fn ask(&self, id: &str) -> std::result::Result<(&Attachments, BufferId), BufferError> {

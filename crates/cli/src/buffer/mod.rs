@@ -12,9 +12,10 @@ mod write;
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output;
+use crate::value::item_id;
 use clap::{Args, Subcommand};
 use std::time::Duration;
-use towline_api::ClientError;
+use towline_api::{Client, ClientError, ItemId};
 
 /// How long to wait for a server that restarts. A writer waits as long as the server waits for a silent
 /// writer.
@@ -39,6 +40,30 @@ pub struct BufferArg {
     /// The buffer's id.
     #[arg(value_name = "BUFFER")]
     id: String,
+    #[command(flatten)]
+    held: HeldArgs,
+}
+
+/// A lease that permits the use of the buffers of its item.
+#[derive(Debug, Args)]
+pub struct HeldArgs {
+    /// Use the lease on this item: it permits reading the item's inputs, and writing the outputs of its attempt, without a
+    /// scope for buffers.
+    #[arg(long, value_name = "ITEM", value_parser = item_id, requires = "lease")]
+    item: Option<ItemId>,
+    /// The lease token that came with the item.
+    #[arg(long, value_name = "TOKEN", requires = "item")]
+    lease: Option<String>,
+}
+
+impl HeldArgs {
+    fn client(&self, session: &Session) -> Result<Client, Failure> {
+        let client = session.client.clone();
+        match (&self.item, &self.lease) {
+            (Some(item), Some(lease)) => Ok(client.lease(item, lease)?),
+            _ => Ok(client),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -49,12 +74,12 @@ pub struct BufferIds {
 }
 
 pub async fn run(session: &Session, command: BufferCommand) -> Result<(), Failure> {
-    let Session { client, output } = session;
+    let Session { output, .. } = session;
     match command {
         BufferCommand::Create(args) => create::run(session, args).await,
         BufferCommand::Write(args) => write::run(session, args).await,
         BufferCommand::Read(args) => read::run(session, args).await,
-        BufferCommand::Show(args) => output.object(&client.buffer(&args.id).await?),
+        BufferCommand::Show(args) => output.object(&args.held.client(session)?.buffer(&args.id).await?),
         BufferCommand::List(args) => list::run(session, args).await,
         BufferCommand::Delete(args) => delete(session, args).await,
         BufferCommand::Copy(args) => create::copy(session, args).await,

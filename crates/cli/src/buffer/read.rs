@@ -2,7 +2,7 @@
 
 use super::range::{self, ByteRange};
 use super::sink::Sink;
-use super::{READ_PATIENCE, resume};
+use super::{HeldArgs, READ_PATIENCE, resume};
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -32,6 +32,8 @@ pub struct ReadArgs {
     /// The buffer's id.
     #[arg(value_name = "BUFFER")]
     id: String,
+    #[command(flatten)]
+    held: HeldArgs,
     /// Write to this file instead of standard output.
     // Not `-o`, which chooses a format everywhere.
     #[arg(long, value_name = "PATH")]
@@ -46,9 +48,10 @@ pub struct ReadArgs {
 
 pub async fn run(session: &Session, args: ReadArgs) -> Result<(), Failure> {
     // Report a missing buffer at once, before truncating a file.
-    let shown = session.client.buffer(&args.id).await?;
+    let client = args.held.client(session)?;
+    let shown = client.buffer(&args.id).await?;
     let length = shown.is_complete().then_some(shown.bytes);
-    let client = session.client.clone().retry_for(READ_PATIENCE);
+    let client = client.retry_for(READ_PATIENCE);
     let mut from = Position::START;
     let sink = match &args.output {
         None => Sink::stdout()?,

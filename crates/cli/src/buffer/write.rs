@@ -1,7 +1,7 @@
 //! `towline buffer write`.
 
 use super::input::Input;
-use super::{WRITE_PATIENCE, resume};
+use super::{HeldArgs, WRITE_PATIENCE, resume};
 use crate::connect::Session;
 use crate::entropy;
 use crate::exit::Failure;
@@ -25,6 +25,8 @@ pub struct WriteArgs {
     /// The buffer's id.
     #[arg(value_name = "BUFFER")]
     id: String,
+    #[command(flatten)]
+    held: HeldArgs,
     /// Read this file instead of standard input.
     #[arg(long, short, value_name = "PATH")]
     input: Option<PathBuf>,
@@ -34,11 +36,12 @@ pub struct WriteArgs {
 }
 
 pub async fn run(session: &Session, args: WriteArgs) -> Result<(), Failure> {
-    let WriteArgs { id, input: path, resume } = args;
+    let WriteArgs { id, held, input: path, resume } = args;
     let mut input = Input::open(path.as_deref())?;
     // Report a missing buffer before reading a pipe full of bytes.
-    session.client.buffer(&id).await?;
-    let client = session.client.clone().retry_for(WRITE_PATIENCE);
+    let client = held.client(session)?;
+    client.buffer(&id).await?;
+    let client = client.retry_for(WRITE_PATIENCE);
     let writer = match path.as_deref().filter(|_| resume) {
         Some(path) if input.length().is_some() => resume::writer(&id, path)?,
         Some(path) => return Err(Failure::Usage(format!("--resume: {} is not a file", path.display()))),

@@ -20,7 +20,7 @@ pub(crate) struct AuditSubject(pub(crate) String);
 #[derive(Debug, Serialize)]
 pub(super) struct AuditEntry<'a> {
     pub(super) time: Time,
-    /// The operation id in `/v1/openapi.json`, or what an operator asked for when starting the server.
+    /// The operation id in `/v1/openapi.json`, or what an operator asked for on the command line.
     pub(super) operation: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) method: Option<&'a str>,
@@ -82,8 +82,8 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Writes what an operator asked for when starting the server.
-    pub(crate) fn write_start(&self, time: Time, operation: &str, subject: &str) {
+    /// Writes what an operator did on this machine: with a flag at a start, or to a store without a server.
+    pub(crate) fn write_by_operator(&self, time: Time, operation: &str, subject: &str) {
         self.write(&AuditEntry {
             time,
             operation,

@@ -3,12 +3,13 @@
 use super::audit::{AuditEntry, AuditSubject, AuditedRequest};
 use super::requirement::{Requirement, RouteRequirements};
 use super::revocable_body::RevocableBody;
-use super::scope::Right;
+use super::scope::{Resource, Right};
 use super::secret::TokenSecret;
 use super::token_cache::{ActiveToken, TokenCheck};
 use super::{AuthChallenge, Caller};
 use crate::app::App;
 use crate::connection::ClientAddress;
+use crate::request::excerpt;
 use crate::response::ProblemResponse;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
@@ -21,6 +22,7 @@ use http_body::Body as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use towline_api::Code;
+use towline_api::buffer::LEASE_HEADER;
 use towline_domain::{FieldSet, ItemId, QueueName, Refusal, ScheduleName};
 
 pub(crate) async fn authorize(
@@ -33,7 +35,9 @@ pub(crate) async fn authorize(
         return next.run(request).await;
     }
     let (requirement, operation) = requirements.of(&request);
-    let audited = (requirement.is_administrative() && !is_read).then(|| AuditedRequest::of(&request));
+    let is_audited =
+        requirement.is_administrative() || requirement.is_for_audit_file() && app.auth.audit.has_file();
+    let audited = (is_audited && !is_read).then(|| AuditedRequest::of(&request));
     let client = request.extensions().get::<ClientAddress>().cloned().unwrap_or_default();
     let token = match authenticate(&app, requirement, request.headers(), &client).await {
         Ok(token) => token,
@@ -152,7 +156,7 @@ async fn check_requirement(
 ) -> Result<(), ProblemResponse> {
     let access = &token.record.access;
     let permitted = match requirement {
-        Requirement::Nothing | Requirement::Token => true,
+        Requirement::Nothing | Requirement::Token | Requirement::Records => true,
         Requirement::Queue(right) => {
             let Some(queue) = path_param::<QueueName>(parts, "queue").await else { return Ok(()) };
             if !access.queue(&queue, right) {
@@ -185,7 +189,22 @@ async fn check_requirement(
         }
         Requirement::EachItem(right) => access.some_queue(right),
         Requirement::EveryQueue(right) => access.every_queue(right),
-        Requirement::Scope(scope) => access.named(scope),
+        Requirement::Group(right) => match path_text(parts, "group").await {
+            Some(group) if !access.group(&group, right) => {
+                return Err(forbidden(token, &format!("group:{}:{right}", excerpt(&group))));
+            }
+            _ => true,
+        },
+        Requirement::Topic(right) => return check_part(parts, "topic", Resource::Topic, token, right).await,
+        Requirement::Record(right) => return check_part(parts, "key", Resource::Records, token, right).await,
+        Requirement::Buffers(right) => access.has(Resource::Buffers, "", right),
+        Requirement::LeasedBuffer(right) => {
+            access.has(Resource::Buffers, "", right) || is_leased(app, parts, right).await?
+        }
+        Requirement::BufferCopy => {
+            [Right::Read, Right::Write].into_iter().all(|right| access.has(Resource::Buffers, "", right))
+        }
+        Requirement::Metrics => access.has(Resource::Metrics, "", Right::Read),
         Requirement::Item(_) | Requirement::Schedule(_) => false,
         Requirement::Admin => access.admin(),
     };
@@ -194,8 +213,42 @@ async fn check_requirement(
 
 /// A parameter of the path. `None` if it is not valid: then the route itself rejects the request.
 async fn path_param<T: std::str::FromStr>(parts: &mut Parts, name: &str) -> Option<T> {
+    path_text(parts, name).await?.parse().ok()
+}
+
+async fn path_text(parts: &mut Parts, name: &str) -> Option<String> {
     let params = RawPathParams::from_request_parts(parts, &()).await.ok()?;
-    params.iter().find(|(key, _)| *key == name)?.1.parse().ok()
+    Some(params.iter().find(|(key, _)| *key == name)?.1.to_owned())
+}
+
+/// Checks a right on the part of a resource that the path names.
+async fn check_part(
+    parts: &mut Parts,
+    name: &str,
+    resource: Resource,
+    token: &ActiveToken,
+    right: Right,
+) -> Result<(), ProblemResponse> {
+    match path_text(parts, name).await {
+        Some(part) if !token.record.access.has(resource, &part, right) => {
+            Err(forbidden(token, &format!("{}:{}:{right}", resource.name(), excerpt(&part))))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the request has a valid lease, in the header [`LEASE_HEADER`], and the buffer in the path belongs to the item: an input or
+/// an output of the attempt to read, an output of the attempt to write.
+async fn is_leased(app: &App, parts: &mut Parts, right: Right) -> Result<bool, ProblemResponse> {
+    let Some(header) = parts.headers.get(LEASE_HEADER).cloned() else { return Ok(false) };
+    let lease = header.to_str().ok().and_then(|text| text.trim().split_once(' '));
+    let lease = lease.and_then(|(item, lease)| Some((item.parse().ok()?, lease.trim().parse().ok()?)));
+    let Some((item, lease)) = lease else {
+        let detail = format!("{LEASE_HEADER}: use the id of an item, a space, and the lease on it");
+        return Err(ProblemResponse::new(Code::Invalid, detail));
+    };
+    let Some(buffer) = path_param(parts, "id").await else { return Ok(false) };
+    Ok(app.broker.holder_may_use(item, lease, &buffer, right == Right::Write).await?)
 }
 
 /// The items in queues for which the token lacks the right.

@@ -14,7 +14,7 @@ pub(crate) mod token_store;
 
 pub(crate) use middleware::authorize;
 pub(crate) use requirement::{RouteRequirements, SCHEME};
-pub(crate) use scope::Right;
+pub(crate) use scope::{Resource, Right};
 
 use crate::app::App;
 use crate::response::ProblemResponse;
@@ -127,6 +127,26 @@ impl Caller {
     /// Rejects a request that sends items to a queue to which the client may not submit.
     pub(crate) fn check_target(&self, queue: Option<&QueueName>) -> Result<(), ProblemResponse> {
         queue.map_or(Ok(()), |queue| self.check(queue, Right::Submit))
+    }
+
+    /// Whether the client may read all records whose keys begin with `prefix`.
+    pub(crate) fn check_records(&self, prefix: &str) -> Result<(), ProblemResponse> {
+        match &self.0 {
+            Some(token) if !token.record.access.has(Resource::Records, prefix, Right::Read) => {
+                Err(forbidden(token, &format!("kv:{}:read", if prefix.is_empty() { "*" } else { prefix })))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Rejects an item for a group that the client may not change.
+    pub(crate) fn check_group(&self, group: Option<&str>) -> Result<(), ProblemResponse> {
+        match (&self.0, group) {
+            (Some(token), Some(group)) if !token.record.access.group(group, Right::Submit) => {
+                Err(forbidden(token, &format!("group:{group}:admin")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The items for which the client lacks the right. To this client they do not exist.

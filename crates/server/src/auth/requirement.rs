@@ -1,7 +1,7 @@
 //! What each route requires of a token. Routes declare it in their OpenAPI description, under `security`; a route that declares
 //! nothing requires the `admin` scope.
 
-use super::scope::{NamedScope, Right};
+use super::scope::Right;
 use axum::extract::{MatchedPath, Request};
 use http::Method;
 use serde_json::Value;
@@ -27,12 +27,25 @@ pub(crate) enum Requirement {
     /// A right on the queue of each item in the body. The route itself checks each one.
     EachItem(Right),
     EveryQueue(Right),
-    Scope(&'static NamedScope),
+    /// A right on the group in the path.
+    Group(Right),
+    /// A right on the topic in the path.
+    Topic(Right),
+    /// A right on the record in the path.
+    Record(Right),
+    /// The right to read the records with the prefix in the query. The route itself checks it.
+    Records,
+    Buffers(Right),
+    /// A right on buffers, or a lease that names the buffer in the path.
+    LeasedBuffer(Right),
+    /// To read and to write buffers.
+    BufferCopy,
+    Metrics,
     Admin,
 }
 
 impl Requirement {
-    const ALL: [Requirement; 17] = [
+    const ALL: [Requirement; 31] = [
         Requirement::Token,
         Requirement::Queue(Right::Submit),
         Requirement::Queue(Right::Receive),
@@ -49,18 +62,31 @@ impl Requirement {
         Requirement::EachItem(Right::Admin),
         Requirement::EveryQueue(Right::Read),
         Requirement::EveryQueue(Right::Admin),
+        Requirement::Group(Right::Read),
+        Requirement::Group(Right::Admin),
+        Requirement::Topic(Right::Publish),
+        Requirement::Topic(Right::Subscribe),
+        Requirement::Record(Right::Read),
+        Requirement::Record(Right::Write),
+        Requirement::Records,
+        Requirement::Buffers(Right::Read),
+        Requirement::Buffers(Right::Write),
+        Requirement::Buffers(Right::Delete),
+        Requirement::LeasedBuffer(Right::Read),
+        Requirement::LeasedBuffer(Right::Write),
+        Requirement::BufferCopy,
+        Requirement::Metrics,
         Requirement::Admin,
     ];
 
     /// Parses a name from the OpenAPI description.
     pub(crate) fn parse(name: &str) -> Option<Requirement> {
-        let scope = NamedScope::find(name).map(Requirement::Scope);
-        scope.or_else(|| Requirement::ALL.into_iter().find(|requirement| requirement.to_string() == name))
+        Requirement::ALL.into_iter().find(|requirement| requirement.to_string() == name)
     }
 
     /// Whether calls of the route go to the audit log.
     pub(crate) fn is_administrative(self) -> bool {
-        use Requirement::{Admin, EachItem, EveryQueue, Item, Queue};
+        use Requirement::{Admin, Buffers, EachItem, EveryQueue, Group, Item, Queue, Schedule};
         matches!(
             self,
             Admin
@@ -68,7 +94,16 @@ impl Requirement {
                 | Item(Right::Admin)
                 | EachItem(Right::Admin)
                 | EveryQueue(Right::Admin)
+                | Group(Right::Admin)
+                | Schedule(Right::Submit)
+                | Buffers(Right::Delete)
         )
+    }
+
+    /// Whether calls of the route go to the audit log only if it is a file. Workers write records often, and nothing else
+    /// should drown in the log.
+    pub(crate) fn is_for_audit_file(self) -> bool {
+        self == Requirement::Record(Right::Write)
     }
 }
 
@@ -82,7 +117,14 @@ impl fmt::Display for Requirement {
             Requirement::Schedule(right) => write!(f, "queue:{{queue of the schedule}}:{right}"),
             Requirement::EachItem(right) => write!(f, "queue:{{queue of each item}}:{right}"),
             Requirement::EveryQueue(right) => write!(f, "queue:*:{right}"),
-            Requirement::Scope(scope) => f.write_str(scope.name),
+            Requirement::Group(right) => write!(f, "group:{{group}}:{right}"),
+            Requirement::Topic(right) => write!(f, "topic:{{topic}}:{right}"),
+            Requirement::Record(right) => write!(f, "kv:{{key}}:{right}"),
+            Requirement::Records => f.write_str("kv:{prefix}:read"),
+            Requirement::Buffers(right) => write!(f, "buffer:{right}"),
+            Requirement::LeasedBuffer(right) => write!(f, "buffer:{right} or the lease of an item"),
+            Requirement::BufferCopy => f.write_str("buffer:read and buffer:write"),
+            Requirement::Metrics => f.write_str("metrics:read"),
             Requirement::Admin => f.write_str("admin"),
         }
     }
@@ -148,12 +190,11 @@ pub(crate) fn declared(security: &Value) -> Option<Requirement> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scope::NAMED_SCOPES;
     use super::*;
 
     #[test]
     fn requirements_have_distinct_names() {
-        for requirement in Requirement::ALL.into_iter().chain(NAMED_SCOPES.iter().map(Requirement::Scope)) {
+        for requirement in Requirement::ALL {
             assert_eq!(Requirement::parse(&requirement.to_string()), Some(requirement));
         }
     }
@@ -175,6 +216,12 @@ mod tests {
                     Some(Requirement::Queue(_)) => assert!(path.contains("{queue}"), "{method} {path}"),
                     Some(Requirement::Item(_)) => assert!(path.contains("{id}"), "{method} {path}"),
                     Some(Requirement::Schedule(_)) => assert!(path.contains("{schedule}"), "{method} {path}"),
+                    Some(Requirement::Group(_)) => assert!(path.contains("{group}"), "{method} {path}"),
+                    Some(Requirement::Topic(_)) => assert!(path.contains("{topic}"), "{method} {path}"),
+                    Some(Requirement::Record(_)) => assert!(path.contains("{key}"), "{method} {path}"),
+                    Some(Requirement::LeasedBuffer(_)) => {
+                        assert!(path.starts_with("/v1/buffers/{id}"), "{method} {path}");
+                    }
                     _ => assert!(!path.contains("{queue}"), "{method} {path}"),
                 }
                 count += 1;

@@ -5,34 +5,32 @@ use std::fmt;
 use std::str::FromStr;
 use towline_domain::{QueueName, limits};
 
-/// A right on a queue and its items.
+/// What a token can do with a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
     Submit,
     Receive,
     Read,
-    /// All other rights, and creating, changing and deleting.
+    Write,
+    Delete,
+    Publish,
+    Subscribe,
+    /// All other rights on the resource, and creating, changing and deleting.
     Admin,
 }
 
 impl Right {
-    const ALL: [Right; 4] = [Right::Submit, Right::Receive, Right::Read, Right::Admin];
-
     fn name(self) -> &'static str {
         match self {
             Right::Submit => "submit",
             Right::Receive => "receive",
             Right::Read => "read",
+            Right::Write => "write",
+            Right::Delete => "delete",
+            Right::Publish => "publish",
+            Right::Subscribe => "subscribe",
             Right::Admin => "admin",
         }
-    }
-
-    fn parse(text: &str) -> Option<Right> {
-        Right::ALL.into_iter().find(|right| right.name() == text)
-    }
-
-    fn includes(self, needed: Right) -> bool {
-        self == needed || self == Right::Admin
     }
 }
 
@@ -42,43 +40,92 @@ impl fmt::Display for Right {
     }
 }
 
-/// A right that does not concern queues.
+/// What scopes are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Permission {
-    ReadBuffers,
-    WriteBuffers,
-    ReadRecords,
-    WriteRecords,
-    Publish,
-    Subscribe,
-    ManageCompute,
+pub(crate) enum Resource {
+    Queue,
+    Group,
+    Topic,
+    Records,
+    Buffers,
+    Metrics,
+    Compute,
 }
 
-use Permission::{ManageCompute, Publish, ReadBuffers, ReadRecords, Subscribe, WriteBuffers, WriteRecords};
-
-/// A scope with a fixed name.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NamedScope {
-    pub(crate) name: &'static str,
-    permissions: &'static [Permission],
+/// How scopes name a part of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// A name in which each `*` stands for any text.
+    Pattern,
+    /// The start of a key.
+    Prefix,
+    /// The scope is about all of it.
+    Whole,
 }
 
-pub(crate) static NAMED_SCOPES: [NamedScope; 10] = [
-    NamedScope { name: "buffer:read", permissions: &[ReadBuffers] },
-    NamedScope { name: "buffer:write", permissions: &[WriteBuffers] },
-    NamedScope { name: "buffer:*", permissions: &[ReadBuffers, WriteBuffers] },
-    NamedScope { name: "kv:read", permissions: &[ReadRecords] },
-    NamedScope { name: "kv:write", permissions: &[WriteRecords] },
-    NamedScope { name: "kv:*", permissions: &[ReadRecords, WriteRecords] },
-    NamedScope { name: "topic:publish", permissions: &[Publish] },
-    NamedScope { name: "topic:subscribe", permissions: &[Subscribe] },
-    NamedScope { name: "topic:*", permissions: &[Publish, Subscribe] },
-    NamedScope { name: "compute:admin", permissions: &[ManageCompute] },
-];
+impl Resource {
+    const ALL: [Resource; 7] = [
+        Resource::Queue,
+        Resource::Group,
+        Resource::Topic,
+        Resource::Records,
+        Resource::Buffers,
+        Resource::Metrics,
+        Resource::Compute,
+    ];
 
-impl NamedScope {
-    pub(crate) fn find(name: &str) -> Option<&'static NamedScope> {
-        NAMED_SCOPES.iter().find(|scope| scope.name == name)
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Resource::Queue => "queue",
+            Resource::Group => "group",
+            Resource::Topic => "topic",
+            Resource::Records => "kv",
+            Resource::Buffers => "buffer",
+            Resource::Metrics => "metrics",
+            Resource::Compute => "compute",
+        }
+    }
+
+    fn rights(self) -> &'static [Right] {
+        match self {
+            Resource::Queue => &[Right::Submit, Right::Receive, Right::Read, Right::Admin],
+            Resource::Group => &[Right::Read, Right::Admin],
+            Resource::Topic => &[Right::Publish, Right::Subscribe],
+            Resource::Records => &[Right::Read, Right::Write],
+            Resource::Buffers => &[Right::Read, Right::Write, Right::Delete],
+            Resource::Metrics => &[Right::Read],
+            Resource::Compute => &[Right::Admin],
+        }
+    }
+
+    fn part(self) -> Part {
+        match self {
+            Resource::Queue | Resource::Group | Resource::Topic => Part::Pattern,
+            Resource::Records => Part::Prefix,
+            Resource::Buffers | Resource::Metrics | Resource::Compute => Part::Whole,
+        }
+    }
+
+    /// The scopes of the resource, for a message.
+    fn usage(self) -> String {
+        let mut rights: Vec<&str> = self.rights().iter().map(|right| right.name()).collect();
+        if self.has_star() {
+            rights.push("*");
+        }
+        let rights = match &rights[..] {
+            [one] => (*one).to_owned(),
+            several => format!("<{}>", several.join("|")),
+        };
+        match self.part() {
+            Part::Pattern => format!("{}:<pattern>:{rights}", self.name()),
+            Part::Prefix => format!("{}:<prefix>:{rights}", self.name()),
+            Part::Whole => format!("{}:{rights}", self.name()),
+        }
+    }
+
+    /// Whether `*` in place of a right stands for all of them. Where there is `admin`, that does.
+    fn has_star(self) -> bool {
+        self.rights().len() > 1 && !self.rights().contains(&Right::Admin)
     }
 }
 
@@ -86,50 +133,92 @@ impl NamedScope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
     Admin,
-    Queue { pattern: Pattern, right: Right },
-    Named(&'static NamedScope),
+    Resource {
+        resource: Resource,
+        /// `*` for a resource without parts.
+        pattern: Pattern,
+        /// `None`: every right.
+        right: Option<Right>,
+    },
 }
 
 impl FromStr for Scope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Scope, String> {
-        let wrong = || {
-            format!(
-                "scope {:?}: use admin, queue:<pattern>:<submit|receive|read|admin>, buffer:<read|write|*>, kv:<read|write|*>, topic:<publish|subscribe|*> or compute:admin",
-                excerpt(text)
-            )
-        };
-        // The name of a queue may contain colons, the name of a right does not.
-        match text.strip_prefix("queue:").and_then(|rest| rest.rsplit_once(':')) {
-            Some((pattern, right)) => {
-                let right = Right::parse(right).ok_or_else(wrong)?;
-                Ok(Scope::Queue { pattern: pattern.parse()?, right })
-            }
-            None if text == "admin" => Ok(Scope::Admin),
-            None => NamedScope::find(text).map(Scope::Named).ok_or_else(wrong),
+        if text == "admin" {
+            return Ok(Scope::Admin);
         }
+        let found = text.split_once(':').and_then(|(name, rest)| {
+            let resource = Resource::ALL.into_iter().find(|resource| resource.name() == name)?;
+            Some((resource, rest))
+        });
+        let Some((resource, rest)) = found else {
+            let usage: Vec<String> = Resource::ALL.into_iter().map(Resource::usage).collect();
+            return Err(format!("scope {:?}: use admin, {}", excerpt(text), usage.join(", ")));
+        };
+        let wrong = || format!("scope {:?}: use {}", excerpt(text), resource.usage());
+        let (part, right) = match resource.part() {
+            Part::Whole => ("*", rest),
+            Part::Pattern | Part::Prefix => rest.rsplit_once(':').ok_or_else(wrong)?,
+        };
+        let right = match right {
+            "*" if resource.has_star() => None,
+            right => Some(*resource.rights().iter().find(|known| known.name() == right).ok_or_else(wrong)?),
+        };
+        let pattern = match resource.part() {
+            Part::Whole => Pattern::everything(),
+            Part::Prefix => Pattern::prefix(part)?,
+            Part::Pattern if resource == Resource::Group => Pattern::of_text(part)?,
+            Part::Pattern => Pattern::of_names(part)?,
+        };
+        Ok(Scope::Resource { resource, pattern, right })
     }
 }
 
-/// A queue name in which each `*` matches any text, including none.
+/// A text in which each `*` matches any text, including none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(String);
 
-impl FromStr for Pattern {
-    type Err = String;
+impl Pattern {
+    fn everything() -> Pattern {
+        Pattern("*".to_owned())
+    }
 
-    fn from_str(text: &str) -> Result<Pattern, String> {
-        // With a letter in place of each star it must be a valid queue name.
+    /// For names of queues and topics.
+    fn of_names(text: &str) -> Result<Pattern, String> {
+        // With a letter in place of each star it must be a valid name.
         let filled = text.replace('*', "x");
         if text.len() > limits::QUEUE_NAME_BYTES_MAX || filled.parse::<QueueName>().is_err() {
             return Err(format!("pattern {:?}: use a queue name, with * for any part of it", excerpt(text)));
         }
         Ok(Pattern(text.to_owned()))
     }
-}
 
-impl Pattern {
+    /// For groups, whose names are any text.
+    fn of_text(text: &str) -> Result<Pattern, String> {
+        let max = limits::LABEL_BYTES_MAX;
+        match text.len() {
+            bytes if (1..=max).contains(&bytes) => Ok(Pattern(text.to_owned())),
+            bytes => Err(format!(
+                "a pattern of {bytes} bytes; use 1 to {max}, with * for any part of a group's name"
+            )),
+        }
+    }
+
+    /// For keys of records. A `*` at the end is allowed, and nowhere else.
+    fn prefix(text: &str) -> Result<Pattern, String> {
+        let prefix = text.strip_suffix('*').unwrap_or(text);
+        if text.is_empty() || prefix.contains('*') || prefix.len() > limits::RECORD_KEY_BYTES_MAX {
+            let max = limits::RECORD_KEY_BYTES_MAX;
+            return Err(format!(
+                "prefix {:?}: use the start of a key, up to {max} bytes, or * for every key",
+                excerpt(text)
+            ));
+        }
+        Ok(Pattern(format!("{prefix}*")))
+    }
+
     fn is_everything(&self) -> bool {
         self.0.bytes().all(|byte| byte == b'*')
     }
@@ -157,40 +246,45 @@ impl Access {
         Access(scopes)
     }
 
-    fn any(&self, permits: impl Fn(&Scope) -> bool) -> bool {
-        self.0.iter().any(|scope| *scope == Scope::Admin || permits(scope))
+    fn any(&self, of: Resource, needed: Right, permits: impl Fn(&Pattern) -> bool) -> bool {
+        self.0.iter().any(|scope| match scope {
+            Scope::Admin => true,
+            Scope::Resource { resource, pattern, right } => {
+                *resource == of
+                    && right.is_none_or(|right| right == needed || right == Right::Admin)
+                    && permits(pattern)
+            }
+        })
     }
 
-    pub(crate) fn queue(&self, queue: &QueueName, needed: Right) -> bool {
-        self.any(|scope| match scope {
-            Scope::Queue { pattern, right } => right.includes(needed) && pattern.matches(queue.as_str()),
-            _ => false,
-        })
+    /// Whether the right holds for the part of the resource with this name. For records, the name can be the start of keys.
+    pub(crate) fn has(&self, resource: Resource, name: &str, right: Right) -> bool {
+        self.any(resource, right, |pattern| pattern.matches(name))
+    }
+
+    pub(crate) fn queue(&self, queue: &QueueName, right: Right) -> bool {
+        self.has(Resource::Queue, queue.as_str(), right)
     }
 
     /// Whether the right holds for every queue, including queues created later.
-    pub(crate) fn every_queue(&self, needed: Right) -> bool {
-        self.any(|scope| match scope {
-            Scope::Queue { pattern, right } => right.includes(needed) && pattern.is_everything(),
-            _ => false,
-        })
+    pub(crate) fn every_queue(&self, right: Right) -> bool {
+        self.any(Resource::Queue, right, Pattern::is_everything)
     }
 
     /// Whether the right holds for at least one queue name.
-    pub(crate) fn some_queue(&self, needed: Right) -> bool {
-        self.any(|scope| matches!(scope, Scope::Queue { right, .. } if right.includes(needed)))
+    pub(crate) fn some_queue(&self, right: Right) -> bool {
+        self.any(Resource::Queue, right, |_| true)
     }
 
-    /// Whether the scopes include everything that the named scope permits.
-    pub(crate) fn named(&self, needed: &NamedScope) -> bool {
-        let permits = |permission: &Permission| {
-            self.any(|scope| matches!(scope, Scope::Named(named) if named.permissions.contains(permission)))
-        };
-        needed.permissions.iter().all(permits)
+    /// Whether the right holds for a group: by its name, or because it holds for every queue, since members can be in any queue.
+    /// To submit into a group is to change it.
+    pub(crate) fn group(&self, group: &str, right: Right) -> bool {
+        let of_group = if right == Right::Submit { Right::Admin } else { right };
+        self.has(Resource::Group, group, of_group) || self.every_queue(right)
     }
 
     pub(crate) fn admin(&self) -> bool {
-        self.any(|_| false)
+        self.0.contains(&Scope::Admin)
     }
 }
 
@@ -202,8 +296,8 @@ mod tests {
         Access::new(scopes.iter().map(|scope| scope.parse().unwrap()).collect())
     }
 
-    fn has(access: &Access, name: &str) -> bool {
-        access.named(NamedScope::find(name).unwrap())
+    fn has(access: &Access, resource: Resource, right: Right) -> bool {
+        access.has(resource, "", right)
     }
 
     fn name(text: &str) -> QueueName {
@@ -221,7 +315,7 @@ mod tests {
             ("a*a", &["aa", "aba"], &["a"]),
             ("**x**", &["x", "axb"], &["ab"]),
         ] {
-            let pattern: Pattern = pattern.parse().unwrap();
+            let pattern = Pattern::of_names(pattern).unwrap();
             for name in yes {
                 assert!(pattern.matches(name), "{pattern:?} {name}");
             }
@@ -238,74 +332,117 @@ mod tests {
             "queue:jobs:submit",
             "queue:a-*:admin",
             "queue:*:read",
+            "group:batch 7:read",
+            "group:a:b-*:admin",
             "buffer:read",
             "buffer:write",
+            "buffer:delete",
             "buffer:*",
-            "kv:read",
-            "kv:write",
-            "kv:*",
-            "topic:publish",
-            "topic:subscribe",
-            "topic:*",
+            "kv:config/:read",
+            "kv:a:b:write",
+            "kv:config/*:*",
+            "kv:*:*",
+            "topic:news:publish",
+            "topic:*:subscribe",
+            "topic:*:*",
+            "metrics:read",
             "compute:admin",
         ] {
-            let scope = match text.parse::<Scope>().unwrap() {
-                Scope::Admin => "admin".to_owned(),
-                Scope::Queue { pattern, right } => format!("queue:{}:{right}", pattern.0),
-                Scope::Named(scope) => scope.name.to_owned(),
-            };
-            assert_eq!(scope, text);
+            text.parse::<Scope>().unwrap();
         }
         let long = format!("queue:{}:read", "x".repeat(300));
+        let long_prefix = format!("kv:{}:read", "x".repeat(600));
         for text in [
             "",
             "root",
             "queue",
             "queue:jobs",
             "queue:jobs:write",
+            "queue:jobs:*",
             "queue::read",
             "queue:a b:read",
             "queue:a/b:read",
+            "group:read",
+            "group::read",
+            "group:a:submit",
             "buffer",
+            "buffer:admin",
+            "buffer:x:read",
             "kv",
-            "kv:admin",
-            "topic:read",
+            "kv:read",
+            "kv::read",
+            "kv:a*b:read",
+            "kv:a:admin",
+            "topic:publish",
+            "topic:news:read",
+            "metrics:*",
             "Admin",
             "admin:",
             "queue:a:read:b",
             &long,
+            &long_prefix,
         ] {
             let error = text.parse::<Scope>().unwrap_err();
-            assert!(error.contains("use"), "{error}");
+            assert!(error.contains("use"), "{text}: {error}");
+        }
+        let usage = "kv".parse::<Scope>().unwrap_err();
+        for part in
+            ["queue:<pattern>:<submit|receive|read|admin>", "kv:<prefix>:<read|write|*>", "metrics:read,"]
+        {
+            assert!(usage.contains(part), "{usage}");
         }
     }
 
     #[test]
-    fn a_scope_for_all_equals_the_scopes_of_its_parts() {
-        let both = access(&["kv:read", "kv:write"]);
-        assert!(has(&both, "kv:*") && has(&access(&["kv:*"]), "kv:read") && !has(&both, "topic:publish"));
-        assert!(!has(&access(&["kv:read"]), "kv:*"));
+    fn a_prefix_covers_keys_and_longer_prefixes() {
+        let config = access(&["kv:config/:read"]);
+        let reads = |key: &str| config.has(Resource::Records, key, Right::Read);
+        assert!(reads("config/a") && reads("config/") && !reads("config") && !reads("other/config/"));
+        assert!(!config.has(Resource::Records, "config/a", Right::Write));
+        assert!(access(&["kv:*:*"]).has(Resource::Records, "", Right::Write));
+    }
+
+    #[test]
+    fn a_group_is_permitted_by_its_name_or_by_every_queue() {
+        let own = access(&["group:mine-*:admin", "queue:jobs:submit"]);
+        for right in [Right::Read, Right::Admin, Right::Submit] {
+            assert!(own.group("mine-1", right) && !own.group("other", right), "{right}");
+        }
+        assert!(access(&["group:a:read"]).group("a", Right::Read));
+        assert!(!access(&["group:a:read"]).group("a", Right::Submit));
+        assert!(access(&["queue:*:submit"]).group("a", Right::Submit));
+        assert!(!access(&["queue:*:submit"]).group("a", Right::Admin));
     }
 
     #[test]
     fn scopes_grant_rights() {
+        use Resource::{Buffers, Metrics, Topic};
         let worker = access(&["queue:a-*:receive", "buffer:read"]);
         assert!(worker.queue(&name("a-1"), Right::Receive));
         assert!(!worker.queue(&name("a-1"), Right::Submit) && !worker.queue(&name("a-1"), Right::Read));
         assert!(!worker.queue(&name("b"), Right::Receive));
-        assert!(has(&worker, "buffer:read") && !has(&worker, "buffer:write") && !worker.admin());
+        assert!(
+            has(&worker, Buffers, Right::Read) && !has(&worker, Buffers, Right::Write) && !worker.admin()
+        );
         assert!(!worker.every_queue(Right::Receive));
         let operator = access(&["queue:*:admin"]);
-        for right in Right::ALL {
+        for right in [Right::Submit, Right::Receive, Right::Read, Right::Admin] {
             assert!(operator.queue(&name("x"), right) && operator.every_queue(right));
         }
-        assert!(!operator.admin() && !has(&operator, "buffer:read"));
-        let admin = access(&["admin"]);
         assert!(
-            admin.admin()
-                && admin.every_queue(Right::Admin)
-                && has(&admin, "buffer:write")
-                && has(&admin, "buffer:read")
+            !operator.admin()
+                && !has(&operator, Buffers, Right::Read)
+                && !has(&operator, Metrics, Right::Read)
+        );
+        let all = access(&["buffer:*", "topic:news:*"]);
+        assert!(has(&all, Buffers, Right::Delete) && all.has(Topic, "news", Right::Publish));
+        assert!(!all.has(Topic, "other", Right::Publish));
+        let admin = access(&["admin"]);
+        assert!(admin.admin() && admin.every_queue(Right::Admin));
+        assert!(
+            Resource::ALL
+                .into_iter()
+                .all(|resource| resource.rights().iter().all(|right| has(&admin, resource, *right)))
         );
         let none = access(&[]);
         assert!(!none.admin() && !none.queue(&name("x"), Right::Read));

@@ -89,6 +89,11 @@ impl TokenRecord {
         &self.stored.name
     }
 
+    /// For the audit log.
+    pub(crate) fn audit_subject(&self) -> String {
+        format!("token {} {:?} {}", self.id, self.stored.name, self.stored.scopes.join(" "))
+    }
+
     pub(crate) fn rate_limit(&self) -> Option<RateLimit> {
         self.stored.rate_limit
     }

@@ -41,7 +41,7 @@ pub(crate) async fn open_and_claim(
         Ok(Ownership::Adopted { from }) => {
             tracing::warn!(%location, from, "took the place for buffers over from another store");
             let subject = format!("{location}, from the store {from}");
-            audit.write_start(now.into(), "adopt_buffers", &subject);
+            audit.write_by_operator(now.into(), "adopt_buffers", &subject);
         }
         Ok(Ownership::Claimed) => {
             tracing::info!(%location, "the place for buffers belongs to this store now")

@@ -2,16 +2,17 @@
 
 use super::filter::{cursor, filter, next};
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, Right};
 use crate::request::{BulkActionPath, Query, QueuePath, invalid};
 use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::Response;
 use futures::FutureExt;
+use std::collections::HashSet;
 use std::pin::{Pin, pin};
 use std::time::Duration;
-use towline_api::{BulkResult, CountShown, ItemFilter, PurgeResult};
-use towline_domain::{QueueName, Refusal, StateName};
+use towline_api::{BulkResult, Code, CountShown, ItemFilter, PurgeResult};
+use towline_domain::{FieldSet, ItemId, QueueName, Refusal, StateName};
 use towline_store::{BulkAction, Cursor, Filter, Operation, StoreError};
 
 /// Items per update: few enough that other requests do not wait long.
@@ -37,6 +38,7 @@ pub(super) async fn purge(
     State(app): State<App>,
     respond: Responder,
     QueuePath(queue): QueuePath,
+    caller: Caller,
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
     let after = cursor(&mut query)?;
@@ -50,7 +52,7 @@ pub(super) async fn purge(
         return respond.with(&PurgeResult { removed: 0, matched: Some(count), next });
     }
     let BulkResult { done, next, .. } =
-        run_action(&app, &BulkAction::Delete { force }, &filter, after).await?;
+        run_action(&app, &caller, &BulkAction::Delete { force }, &filter, after).await?;
     respond.with(&PurgeResult { removed: done, matched: None, next })
 }
 
@@ -110,7 +112,7 @@ pub(super) async fn run(
         let CountShown { count: matched, next } = count_matching(&app, &filter, after).await?;
         return respond.with(&BulkResult { matched, next, ..BulkResult::default() });
     }
-    respond.with(&run_action(&app, &action, &filter, after).await?)
+    respond.with(&run_action(&app, &caller, &action, &filter, after).await?)
 }
 
 /// Whether the request says `state=all`. Lists do not know this value.
@@ -200,6 +202,7 @@ pub(super) async fn count_matching(
 
 pub(super) async fn run_action(
     app: &App,
+    caller: &Caller,
     action: &BulkAction,
     filter: &Filter,
     start: Option<Cursor>,
@@ -219,7 +222,7 @@ pub(super) async fn run_action(
                     // The next call selects the same items again.
                     () = &mut time => return Ok(BulkResult { next: self::next(after), ..sum }),
                 }
-                broker.part(&mut pace, BATCH, run_batch(app, batch, next)).await
+                broker.part(&mut pace, BATCH, run_batch(app, caller, batch, next)).await
             }
             Err(fault) => Err(fault),
         };
@@ -245,16 +248,51 @@ pub(super) async fn run_action(
 /// The number of selected items, and the result.
 async fn run_batch(
     app: &App,
-    batch: Vec<Operation>,
+    caller: &Caller,
+    mut batch: Vec<Operation>,
     next: Option<Cursor>,
 ) -> Result<(u64, towline_store::BulkResult), StoreError> {
     if batch.is_empty() {
         return Ok((0, towline_store::BulkResult { next, ..towline_store::BulkResult::default() }));
     }
     let matched = batch.len() as u64;
+    let forbidden = remove_forbidden_redrives(app, caller, &mut batch).await?;
     // Through the broker, which wakes waiters.
     let answers = app.broker.update(batch).await?;
-    Ok((matched, towline_store::BulkResult::of(&answers, next)))
+    let mut result = towline_store::BulkResult::of(&answers, next);
+    if forbidden > 0 {
+        result.left.insert(Code::Forbidden.name(), forbidden);
+    }
+    Ok((matched, result))
+}
+
+/// Removes redrives of items to queues to which the client may not submit. Returns how many.
+async fn remove_forbidden_redrives(
+    app: &App,
+    caller: &Caller,
+    batch: &mut Vec<Operation>,
+) -> Result<u64, StoreError> {
+    let redriven = |operation: &Operation| match operation {
+        Operation::Guarded { then, .. } => match **then {
+            Operation::Redrive { id } => Some(id),
+            _ => None,
+        },
+        _ => None,
+    };
+    let ids: Vec<ItemId> = batch.iter().filter_map(redriven).collect();
+    if ids.is_empty() || caller.may_all(Right::Submit) {
+        return Ok(0);
+    }
+    let found = app.broker.store().get(ids, FieldSet::HEADS).await?;
+    let forbidden: HashSet<ItemId> = found
+        .into_iter()
+        .flatten()
+        .filter(|stored| stored.item.head.origin().is_some_and(|queue| !caller.may(queue, Right::Submit)))
+        .map(|stored| stored.item.head.id)
+        .collect();
+    let before = batch.len();
+    batch.retain(|operation| redriven(operation).is_none_or(|id| !forbidden.contains(&id)));
+    Ok((before - batch.len()) as u64)
 }
 
 /// Polls the timer: it only elapses if it is polled.

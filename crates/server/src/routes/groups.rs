@@ -1,11 +1,12 @@
 //! Groups: showing their counts, waiting for their end, and cancelling their items.
 //!
-//! Members of a group may be in any queue, so these routes require a right on all queues. A client with a right on some queues can
-//! list the items of a group there.
+//! Members of a group may be in any queue, so these routes require a right on the group or on all queues. A client with a right on some
+//! queues can list the items of a group there.
 
 use super::bulk::{count_matching, run_action};
 use super::filter::cursor;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::request::{GroupPath, NoQuery, Query, invalid};
 use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
@@ -18,7 +19,7 @@ use towline_store::{BulkAction, Filter};
 /// Show the counts of a group.
 ///
 /// Groups need no set-up. A group without items has no members and is not done.
-#[utoipa::path(get, path = "/v1/groups/{group}", operation_id = "show_group", tag = "groups", security(("token" = ["queue:*:read"])),
+#[utoipa::path(get, path = "/v1/groups/{group}", operation_id = "show_group", tag = "groups", security(("token" = ["group:{group}:read"])),
     params(("group" = String, Path)),
     responses(
         (status = 200, description = "How many members are terminal, by result.", body = GroupShown),
@@ -35,7 +36,7 @@ pub(super) async fn show(
 }
 
 /// Wait until all members of a group are terminal, or until the timeout, and show its counts.
-#[utoipa::path(get, path = "/v1/groups/{group}/wait", operation_id = "wait_for_group", tag = "groups", security(("token" = ["queue:*:read"])),
+#[utoipa::path(get, path = "/v1/groups/{group}/wait", operation_id = "wait_for_group", tag = "groups", security(("token" = ["group:{group}:read"])),
     params(
         ("group" = String, Path),
         ("timeout" = Option<Span>, Query, description = "How long to wait, up to 5m. Default: 30s"),
@@ -66,7 +67,7 @@ pub(super) async fn wait(
 /// Cancel the unfinished members of a group, in all queues.
 ///
 /// A call runs for a few seconds at most. Repeat it with `next` as the cursor until `next` is `null`.
-#[utoipa::path(post, path = "/v1/groups/{group}/cancel", operation_id = "cancel_group", tag = "groups", security(("token" = ["queue:*:admin"])),
+#[utoipa::path(post, path = "/v1/groups/{group}/cancel", operation_id = "cancel_group", tag = "groups", security(("token" = ["group:{group}:admin"])),
     params(
         ("group" = String, Path),
         ("reason" = Option<String>, Query, description = "Stored with each item"),
@@ -79,6 +80,7 @@ pub(super) async fn wait(
 pub(super) async fn cancel(
     State(app): State<App>,
     respond: Responder,
+    caller: Caller,
     GroupPath(group): GroupPath,
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
@@ -92,5 +94,5 @@ pub(super) async fn cancel(
         let CountShown { count: matched, next } = count_matching(&app, &filter, after).await?;
         return respond.with(&BulkResult { matched, next, ..BulkResult::default() });
     }
-    respond.with(&run_action(&app, &action, &filter, after).await?)
+    respond.with(&run_action(&app, &caller, &action, &filter, after).await?)
 }

@@ -30,7 +30,7 @@ struct Readiness {
 }
 
 /// Show metrics for Prometheus.
-#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "server", security(("token" = ["queue:*:read"])), responses(
+#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "server", security(("token" = ["metrics:read"])), responses(
     (status = 200, description = "Metrics in the text format of Prometheus.", body = String, content_type = "text/plain"),
     (status = 503, description = "The store is not available."),
 ))]

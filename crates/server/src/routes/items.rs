@@ -3,6 +3,7 @@
 use super::list::describe_all;
 use super::{unexpected, update};
 use crate::app::App;
+use crate::auth::{Caller, Right};
 use crate::request::{DecodedBody, ItemPath, NoQuery, Query};
 use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
@@ -82,16 +83,18 @@ pub(super) async fn delete(
 pub(super) async fn wait(
     State(app): State<App>,
     respond: Responder,
+    caller: Caller,
     ItemPath(id): ItemPath,
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
     let timeout = query.wait("timeout", Duration::from_secs(30))?;
     query.end()?;
     match app.broker.wait(id, timeout).await? {
-        Waited::Ended(stored) | Waited::Unfinished(stored) => {
+        // The item may have moved to a queue that the client may not read.
+        Waited::Ended(stored) | Waited::Unfinished(stored) if caller.may(&stored.queue, Right::Read) => {
             respond.with(&describe(&app, *stored, Form::default()).await?)
         }
-        Waited::NotFound => Err(not_found(id)),
+        _ => Err(not_found(id)),
     }
 }
 
@@ -142,8 +145,11 @@ pub(super) async fn redrive(
     State(app): State<App>,
     _: NoQuery,
     respond: Responder,
+    caller: Caller,
     ItemPath(id): ItemPath,
 ) -> Result<Response, ProblemResponse> {
+    let found = app.broker.store().get(vec![id], FieldSet::HEADS).await?.pop().flatten();
+    caller.check_target(found.as_ref().and_then(|stored| stored.item.head.origin()))?;
     change(&app, respond, id, Operation::Redrive { id }).await
 }
 

@@ -2,6 +2,7 @@
 
 use super::unexpected;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::request::{DecodedBody, KeyPath, NoQuery, Query};
 use crate::response::{ProblemResponse, Responder, run_blocking_if_large};
 use axum::extract::State;
@@ -13,7 +14,7 @@ use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::limits::KV_PAGE_MAX;
 
 /// List records in byte order of their keys.
-#[utoipa::path(get, path = "/v1/kv", operation_id = "list_records", tag = "records", security(("token" = ["kv:read"])),
+#[utoipa::path(get, path = "/v1/kv", operation_id = "list_records", tag = "records", security(("token" = ["kv:{prefix}:read"])),
     params(
         ("prefix" = Option<String>, Query, description = "Only records whose keys have this prefix. Default: all"),
         ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
@@ -25,11 +26,13 @@ use towline_domain::limits::KV_PAGE_MAX;
 pub(super) async fn list(
     State(app): State<App>,
     respond: Responder,
+    caller: Caller,
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
     let (prefix, cursor) = (query.one("prefix")?.unwrap_or_default(), query.one("cursor")?);
     let limit = query.number("limit", KV_PAGE_MAX, KV_PAGE_MAX)?;
     query.end()?;
+    caller.check_records(&prefix)?;
     let found = app.broker.kv_list(&prefix, cursor.as_deref(), limit).await?;
     let next = found.last().filter(|_| found.len() >= limit).map(|(key, _)| key.clone());
     let bytes: usize = found.iter().map(|(_, record)| record.value.len()).sum();
@@ -38,7 +41,7 @@ pub(super) async fn list(
 }
 
 /// Show a record.
-#[utoipa::path(get, path = "/v1/kv/{key}", operation_id = "get_record", tag = "records", security(("token" = ["kv:read"])), params(("key" = String, Path)), responses(
+#[utoipa::path(get, path = "/v1/kv/{key}", operation_id = "get_record", tag = "records", security(("token" = ["kv:{key}:read"])), params(("key" = String, Path)), responses(
     (status = 200, description = "The record.", body = RecordShown),
     (status = 404, description = "The record does not exist, or it has expired."),
 ))]
@@ -56,7 +59,7 @@ pub(super) async fn get(
 }
 
 /// Set a record. With `if_absent`, set it only if it does not exist.
-#[utoipa::path(put, path = "/v1/kv/{key}", operation_id = "set_record", tag = "records", security(("token" = ["kv:write"])), params(("key" = String, Path)), request_body = SetRecord, responses(
+#[utoipa::path(put, path = "/v1/kv/{key}", operation_id = "set_record", tag = "records", security(("token" = ["kv:{key}:write"])), params(("key" = String, Path)), request_body = SetRecord, responses(
     (status = 200, description = "Whether the record was set.", body = RecordSet),
     (status = 507, description = "The store is full."),
 ))]
@@ -78,7 +81,7 @@ pub(super) async fn set(
 /// Add to the number in a record.
 ///
 /// A record that does not exist counts as 0. With `once`, calls with the same `once` add only once.
-#[utoipa::path(post, path = "/v1/kv/{key}/increment", operation_id = "increment_record", tag = "records", security(("token" = ["kv:write"])), params(("key" = String, Path)), request_body = IncrementRecord, responses(
+#[utoipa::path(post, path = "/v1/kv/{key}/increment", operation_id = "increment_record", tag = "records", security(("token" = ["kv:{key}:write"])), params(("key" = String, Path)), request_body = IncrementRecord, responses(
     (status = 200, description = "The new number.", body = RecordNumber),
     (status = 400, description = "The record is not a number, or the sum is too large."),
     (status = 507, description = "The store is full."),
@@ -97,7 +100,7 @@ pub(super) async fn increment(
 }
 
 /// Delete a record.
-#[utoipa::path(delete, path = "/v1/kv/{key}", operation_id = "delete_record", tag = "records", security(("token" = ["kv:write"])), params(("key" = String, Path)), responses(
+#[utoipa::path(delete, path = "/v1/kv/{key}", operation_id = "delete_record", tag = "records", security(("token" = ["kv:{key}:write"])), params(("key" = String, Path)), responses(
     (status = 200, description = "Whether the record existed.", body = RecordDeleted),
 ))]
 pub(super) async fn delete(

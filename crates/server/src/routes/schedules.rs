@@ -107,6 +107,7 @@ async fn put_schedule(
 ) -> Result<Response, ProblemResponse> {
     let (spec, paused) = body.into_domain()?;
     caller.check_target(Some(&spec.queue))?;
+    caller.check_group(spec.item.body.group.as_deref())?;
     let put = app.broker.put_schedule(&name, spec, paused, if_different).await?;
     respond.with(&ScheduleAnswer {
         created: put.created,

@@ -50,7 +50,8 @@ pub(super) async fn submit(
     create_if_absent(&app, &caller, &queue).await?;
     let span = app.traces.as_ref().and_then(|traces| traces.submit(&request_span, &queue, count));
     let trace = span.as_ref().map(SubmitSpan::trace).or_else(|| traces::of_headers(&headers));
-    let (batch, invalid) = run_blocking_if_large(count * 64, || prepare(&queue, items, trace.map(Box::new)));
+    let (batch, invalid) =
+        run_blocking_if_large(count * 64, || prepare(&queue, items, trace.map(Box::new), &caller));
     let answers = if batch.is_empty() {
         find(&app, queue).await?;
         Vec::new()
@@ -93,18 +94,25 @@ fn prepare(
     queue: &QueueName,
     items: Vec<Element<NewItem>>,
     trace: Option<Box<Trace>>,
+    caller: &Caller,
 ) -> (Vec<Operation>, Vec<Option<Result<Submitted, ProblemResponse>>>) {
     let mut batch = Vec::with_capacity(items.len());
     let invalid = items
         .into_iter()
-        .map(|Element(item)| match item.map(Submission::try_from) {
-            Ok(Ok(mut submission)) => {
-                submission.body.trace = submission.body.trace.or_else(|| trace.clone());
-                batch.push(Operation::Submit { queue: queue.clone(), submission: Box::new(submission) });
-                None
+        .map(|Element(item)| {
+            let checked = item.map_err(ProblemResponse::from).and_then(|item| {
+                let submission = Submission::try_from(item)?;
+                caller.check_group(submission.body.group.as_deref())?;
+                Ok(submission)
+            });
+            match checked {
+                Ok(mut submission) => {
+                    submission.body.trace = submission.body.trace.or_else(|| trace.clone());
+                    batch.push(Operation::Submit { queue: queue.clone(), submission: Box::new(submission) });
+                    None
+                }
+                Err(problem) => Some(Err(problem)),
             }
-            Ok(Err(refusal)) => Some(Err(refusal.into())),
-            Err(malformed) => Some(Err(malformed.into())),
         })
         .collect();
     (batch, invalid)

@@ -29,9 +29,8 @@ pub(super) async fn create(
 ) -> Result<Response, ProblemResponse> {
     let seed = entropy::token_seed().0;
     let (text, record) = TokenStore::Broker(&app.broker).create(body, seed, app.now()).await?;
-    let shown = record.describe(None);
-    let subject = AuditSubject(format!("token {} {:?} {}", shown.id, shown.name, shown.scopes.join(" ")));
-    let mut response = respond.with(&TokenCreated { token: Secret(text), shown })?;
+    let subject = AuditSubject(record.audit_subject());
+    let mut response = respond.with(&TokenCreated { token: Secret(text), shown: record.describe(None) })?;
     response.extensions_mut().insert(subject);
     Ok(response)
 }

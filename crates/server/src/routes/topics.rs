@@ -16,7 +16,7 @@ use towline_api::{Code, CutOff, Published, Span, TopicMessage};
 use towline_broker::{Subscription, TopicEvent};
 
 /// Publish a message to the current subscribers of this server. It is not stored.
-#[utoipa::path(post, path = "/v1/topics/{topic}", operation_id = "publish", tag = "topics", security(("token" = ["topic:publish"])), params(("topic" = String, Path)), request_body = TopicMessage, responses(
+#[utoipa::path(post, path = "/v1/topics/{topic}", operation_id = "publish", tag = "topics", security(("token" = ["topic:{topic}:publish"])), params(("topic" = String, Path)), request_body = TopicMessage, responses(
     (status = 200, description = "The number of subscribers that were sent the message.", body = Published),
 ))]
 pub(super) async fn publish(
@@ -33,7 +33,7 @@ pub(super) async fn publish(
 ///
 /// The response is a stream of server-sent events with the name `message`. The subscription starts with the first line of the
 /// response. If the client reads too slowly, a last event with the name `cut_off` says how many messages it missed.
-#[utoipa::path(get, path = "/v1/topics/{topic}", operation_id = "subscribe", tag = "topics", security(("token" = ["topic:subscribe"])),
+#[utoipa::path(get, path = "/v1/topics/{topic}", operation_id = "subscribe", tag = "topics", security(("token" = ["topic:{topic}:subscribe"])),
     params(
         ("topic" = String, Path),
         ("for" = Option<Span>, Query, description = "End the stream after this time. Default: when the client disconnects"),

@@ -65,7 +65,7 @@ async fn one_client_sets_an_absent_record_and_once_counts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn records_are_listed_by_prefix_without_internal_records() {
     let server = TestServer::start_with_tokens(|_| {}).await;
-    let token = server.token_for(&["kv:*"]).await.0;
+    let token = server.token_for(&["kv:*:*"]).await.0;
     let client = Client::new(&server.url()).unwrap().token(&token).unwrap();
     for n in 0..limits::KV_PAGE_MAX + 3 {
         client.set_record(&format!("a/{n:03}"), &set("v")).await.unwrap();

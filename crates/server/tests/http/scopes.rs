@@ -16,27 +16,55 @@ fn all_but(requirement: &str, queue: &str) -> Vec<Vec<String>> {
         let more = more.iter().map(|scope| (*scope).to_owned());
         other_scopes.iter().cloned().chain(more).collect::<Vec<String>>()
     };
+    let all = [
+        "buffer:*",
+        "kv:*:*",
+        "topic:*:*",
+        "group:*:admin",
+        "metrics:read",
+        "compute:admin",
+        "queue:*:admin",
+    ];
+    // The other scopes on everything, and a scope with the right on something else.
+    let without = |resource: &str, more: &[&str]| {
+        let others = all.iter().filter(|scope| !scope.starts_with(resource));
+        others.chain(more).map(|scope| (*scope).to_owned()).collect::<Vec<String>>()
+    };
     match requirement {
         "any" => Vec::new(),
-        "admin" => vec![with(&["queue:*:admin", "buffer:*", "kv:*", "topic:*", "compute:admin"])],
-        "buffer:read" => vec![with(&["queue:*:admin", "buffer:write"])],
-        "buffer:write" => vec![with(&["queue:*:admin", "buffer:read"])],
-        "buffer:*" => vec![with(&["queue:*:admin", "buffer:read"]), with(&["queue:*:admin", "buffer:write"])],
-        "kv:read" => vec![with(&["queue:*:admin", "buffer:*", "topic:*", "kv:write"])],
-        "kv:write" => vec![with(&["queue:*:admin", "buffer:*", "topic:*", "kv:read"])],
-        "topic:publish" => vec![with(&["queue:*:admin", "kv:*", "topic:subscribe"])],
-        "topic:subscribe" => vec![with(&["queue:*:admin", "kv:*", "topic:publish"])],
+        "admin" => vec![without("none", &[])],
+        "metrics:read" => vec![without("metrics", &[])],
+        "buffer:read" => vec![without("buffer", &["buffer:write", "buffer:delete"])],
+        "buffer:write" => vec![without("buffer", &["buffer:read", "buffer:delete"])],
+        "buffer:delete" => vec![without("buffer", &["buffer:read", "buffer:write"])],
+        "buffer:read and buffer:write" => {
+            vec![without("buffer", &["buffer:read"]), without("buffer", &["buffer:write"])]
+        }
+        "buffer:read or the lease of an item" => vec![without("buffer", &["buffer:write"])],
+        "buffer:write or the lease of an item" => vec![without("buffer", &["buffer:read"])],
+        "kv:{key}:read" | "kv:{prefix}:read" => vec![without("kv", &["kv:*:write", "kv:b:read"])],
+        "kv:{key}:write" => vec![without("kv", &["kv:*:read", "kv:b:write"])],
+        "topic:{topic}:publish" => vec![without("topic", &["topic:*:subscribe", "topic:old*:publish"])],
+        "topic:{topic}:subscribe" => vec![without("topic", &["topic:*:publish", "topic:old*:subscribe"])],
+        "group:{group}:read" => vec![with(&["group:other:admin", "buffer:*"])],
+        "group:{group}:admin" => vec![with(&["group:*:read", "group:other:admin", "queue:*:read"])],
         _ => vec![with(&["queue:other:admin", "buffer:*", "compute:admin"]), vec!["buffer:*".to_owned()]],
     }
 }
 
 /// The smallest scope that meets the requirement.
 fn enough(requirement: &str, queue: &str) -> Vec<String> {
-    let scope = match requirement.split(':').collect::<Vec<_>>()[..] {
+    let parts = requirement.split(" or ").next().unwrap().split(':').collect::<Vec<_>>();
+    let scope = match parts[..] {
         ["any"] => "queue:other:read".to_owned(),
+        ["buffer", "read and buffer", _] => "buffer:*".to_owned(),
         ["queue", "*", right] => format!("queue:*:{right}"),
         ["queue", _, right] => format!("queue:{queue}:{right}"),
-        _ => requirement.to_owned(),
+        ["group", _, right] => format!("group:batch*:{right}"),
+        ["kv", "{prefix}", right] => format!("kv:*:{right}"),
+        ["kv", _, right] => format!("kv:a/:{right}"),
+        ["topic", _, right] => format!("topic:ne*:{right}"),
+        _ => requirement.split(" or ").next().unwrap().to_owned(),
     };
     vec![scope]
 }
@@ -91,7 +119,7 @@ async fn every_described_route_enforces_its_scope() {
             }
             let mut path = path.replace("{queue}", &queue).replace("{id}", &id).replace("{schedule}", &queue);
             path = path.replace("{n}", "0").replace("{verb}", "heartbeat").replace("{act}", "pause");
-            path = path.replace("{key}", "a%2Fb").replace("{topic}", "news");
+            path = path.replace("{key}", "a%2Fb").replace("{topic}", "news").replace("{group}", "batch%207");
             match name {
                 "wait_for_item" => path += "?timeout=1ms",
                 // Long enough for a complete request, short enough to end.
@@ -277,4 +305,116 @@ async fn a_list_of_queues_contains_the_readable_queues() {
     let token = server.token_for(&["queue:*41:read"]).await.0;
     server.queue("xA", json!({})).await;
     server.call_as(&token, Method::GET, "/v1/queues/x%41", None).await.problem("forbidden");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_holder_of_a_lease_uses_the_buffers_of_its_item_without_a_scope() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    let schema = json!({"inputs": ["raw"], "outputs": ["out"]});
+    server.put("/v1/queues/jobs", json!({"schema": schema})).await.success();
+    let (input, foreign) = (server.buffer().await, server.buffer().await);
+    server.submit("jobs", json!([{"inputs": {"raw": input}}])).await;
+    let token = server.token_for(&["queue:jobs:receive"]).await.0;
+    let received =
+        server.post_as(&token, "/v1/queues/jobs/receive", json!({"create_output_buffers": true})).await;
+    let received = received.success()["items"][0].clone();
+    let text = |name: &str| received[name].as_str().unwrap().to_owned();
+    let (id, lease) = (text("id"), text("lease"));
+    let output = received["outputs"]["out"].as_str().unwrap_or_else(|| panic!("{received}")).to_owned();
+    let call = async |method: Method, path: &str, lease: &str, body: &'static str| {
+        let bearer = format!("Bearer {token}");
+        let mut headers =
+            vec![("authorization", bearer.as_str()), ("content-type", "application/octet-stream")];
+        headers.extend((!lease.is_empty()).then_some(("towline-lease", lease)));
+        server.send_as_is(method, path, &headers, body).await
+    };
+    let content = |buffer: &str| format!("/v1/buffers/{buffer}/content");
+    let own = format!("{id} {lease}");
+    assert_eq!(call(Method::GET, &content(&input), &own, "").await.body, "data");
+    call(Method::PUT, &content(&output), &own, "result").await.success();
+    assert_eq!(call(Method::GET, &content(&output), &own, "").await.body, "result");
+    // Nothing else: no other buffer, no writing of an input, no deleting, no call without the lease.
+    let other_lease = format!("{id} {}", "0".repeat(32));
+    for (method, buffer, lease) in [
+        (Method::GET, &foreign, own.as_str()),
+        (Method::PUT, &input, &own),
+        (Method::GET, &input, &other_lease),
+        (Method::GET, &input, ""),
+    ] {
+        let detail = call(method, &content(buffer), lease, "").await.problem("forbidden");
+        assert!(detail.contains("the lease of an item"), "{detail}");
+    }
+    call(Method::DELETE, &format!("/v1/buffers/{output}"), &own, "").await.problem("forbidden");
+    call(Method::GET, "/v1/buffers", &own, "").await.problem("forbidden");
+    call(Method::GET, &content(&input), "nonsense", "").await.problem("invalid");
+    server.post_as(&token, &format!("/v1/items/{id}/commit"), json!({"lease": lease})).await.success();
+    call(Method::GET, &content(&input), &own, "").await.problem("forbidden");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submitting_into_a_group_needs_a_right_on_the_group() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("jobs", json!({})).await;
+    let items = json!({"items": [{"group": "mine-1"}, {"group": "other"}, {}]});
+    for (scopes, allowed) in [
+        (&["queue:jobs:submit", "group:mine-*:admin"][..], [true, false, true]),
+        (&["queue:jobs:submit", "group:*:read"], [false, false, true]),
+        (&["queue:*:submit"], [true, true, true]),
+    ] {
+        let token = server.token_for(scopes).await.0;
+        let answer = server.post_as(&token, "/v1/queues/jobs/items", items.clone()).await.success();
+        for (at, allowed) in allowed.into_iter().enumerate() {
+            let code = &answer["items"][at]["error"]["code"];
+            assert_eq!(*code, if allowed { Value::Null } else { json!("forbidden") }, "{scopes:?} {answer}");
+        }
+    }
+    let token = server.token_for(&["queue:jobs:submit"]).await.0;
+    let schedule = json!({"queue": "jobs", "every": "1h", "item": {"group": "other"}});
+    let put = server.call_as(&token, Method::PUT, "/v1/schedules/hourly", Some(schedule)).await;
+    assert!(put.problem("forbidden").contains("group:other:admin"));
+    let own = server.token_for(&["group:mine-*:admin"]).await.0;
+    let shown = server.call_as(&own, Method::GET, "/v1/groups/mine-1", None).await.success();
+    assert_eq!(shown["group"], "mine-1", "{shown}");
+    server.call_as(&own, Method::POST, "/v1/groups/other/cancel", None).await.problem("forbidden");
+    let cancelled = server.call_as(&own, Method::POST, "/v1/groups/mine-1/cancel", None).await.success();
+    assert_eq!(cancelled["done"], 2, "{cancelled}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redrive_needs_the_right_to_submit_to_the_origin() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("dead", json!({})).await;
+    server.queue("jobs", json!({"dead_letter_queue": "dead"})).await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let (id, lease) = server.hold("jobs").await;
+        server.act(&id, "fail", json!({"lease": lease})).await.success();
+        assert_eq!(server.item(&id).await["queue"], "dead");
+        ids.push(id);
+    }
+    let admin = server.token_for(&["queue:dead:admin"]).await.0;
+    let one = format!("/v1/items/{}/redrive", ids[0]);
+    let many = "/v1/queues/dead/items/redrive?state=all";
+    let refused = server.call_as(&admin, Method::POST, &one, None).await;
+    assert!(refused.problem("forbidden").contains("queue:jobs:submit"));
+    let bulk = server.call_as(&admin, Method::POST, many, None).await.success();
+    assert_eq!((&bulk["done"], &bulk["left"]["forbidden"]), (&json!(0), &json!(2)), "{bulk}");
+    let both = server.token_for(&["queue:dead:admin", "queue:jobs:submit"]).await.0;
+    server.call_as(&both, Method::POST, &one, None).await.success();
+    assert_eq!(server.call_as(&both, Method::POST, many, None).await.success()["done"], 1);
+    assert_eq!(server.counts("jobs").await["pending"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_hides_an_item_that_moved_to_a_queue_of_others() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    server.queue("secret", json!({})).await;
+    server.queue("jobs", json!({"dead_letter_queue": "secret"})).await;
+    let (id, lease) = server.hold("jobs").await;
+    let reader = server.token_for(&["queue:jobs:read"]).await.0;
+    let path = format!("/v1/items/{id}/wait?timeout=5m");
+    let wait = server.call_as(&reader, Method::GET, &path, None);
+    let fail = async { server.act(&id, "fail", json!({"lease": lease})).await.success() };
+    let (waited, _) = tokio::join!(wait, fail);
+    waited.problem("item_not_found");
 }

@@ -7,10 +7,10 @@ use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use towline_api::Code;
 use towline_api::client::Upload;
 use towline_api::client::chunker::{Chunk, InputEvent};
-use towline_server::{Server, ServerError, Settings};
+use towline_api::{Code, NewToken};
+use towline_server::{Server, ServerError, Settings, Tokens};
 
 async fn whoami(server: &TestServer, authorization: &str) -> crate::test_server::TestResponse {
     server.send_as_is(Method::GET, "/v1/whoami", &[("authorization", authorization)], "").await
@@ -215,6 +215,10 @@ async fn administrative_calls_are_written_to_the_audit_log() {
     server.call_as(&weak, Method::GET, "/v1/queues/jobs", None).await.success();
     server.submit("jobs", json!([{}])).await;
     server.delete("/v1/queues/jobs").await.problem("queue_busy");
+    server.put("/v1/schedules/hourly", json!({"queue": "jobs", "every": "1h"})).await.success();
+    let buffer = server.buffer().await;
+    server.delete(&format!("/v1/buffers/{buffer}")).await.success();
+    server.put("/v1/kv/config", json!({"value": "1"})).await.success();
     let lines = std::fs::read_to_string(&path).unwrap();
     assert!(!lines.contains("tow_"), "the audit log contains no token: {lines}");
     let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -224,7 +228,15 @@ async fn administrative_calls_are_written_to_the_audit_log() {
         .collect();
     assert_eq!(
         acts,
-        [("put_queue", 200), ("create_token", 200), ("delete_queue", 403), ("delete_queue", 409)]
+        [
+            ("put_queue", 200),
+            ("create_token", 200),
+            ("delete_queue", 403),
+            ("delete_queue", 409),
+            ("put_schedule", 200),
+            ("delete_buffer", 204),
+            ("set_record", 200)
+        ]
     );
     assert_eq!(entries[0]["name"], "test");
     assert!(entries[0]["time"].is_string() && entries[0]["from"].as_str().unwrap().starts_with("127.0.0.1:"));
@@ -233,6 +245,33 @@ async fn administrative_calls_are_written_to_the_audit_log() {
     assert_eq!(entries[2]["path"], "/v1/queues/jobs?force=true");
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_commands_on_a_store_are_written_to_the_audit_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let audit = directory.path().join("audit");
+    let settings = Settings {
+        data: directory.path().join("data"),
+        audit_log: Some(audit.clone()),
+        ..Settings::default()
+    };
+    let done = tokio::spawn(async move {
+        let tokens = Tokens::open(&settings).await.unwrap();
+        let scopes = vec!["queue:jobs:read".to_owned()];
+        let new = NewToken { name: "ops".to_owned(), scopes, ..NewToken::default() };
+        let made = tokens.create(new).await.unwrap();
+        tokens.revoke(&made.shown.id).await.unwrap();
+        tokio::task::block_in_place(|| tokens.close());
+    });
+    done.await.unwrap();
+    let lines = std::fs::read_to_string(&audit).unwrap();
+    let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let acts: Vec<&Value> = entries.iter().map(|entry| &entry["operation"]).collect();
+    assert_eq!(acts, ["create_token", "revoke_token"]);
+    for entry in entries {
+        assert_eq!(entry["subject"], "token 1 \"ops\" queue:jobs:read", "{lines}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,7 +28,7 @@ fn header<T: FromStr>(headers: &HeaderMap, name: &str, what: &str) -> Result<T, 
 ///
 /// The chunk is durable when the server responds. Repeating the same call changes nothing. Chunks may arrive out of order and in
 /// parallel, up to 64 ahead of the first missing chunk.
-#[utoipa::path(put, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "put_chunk", tag = "buffers", security(("token" = ["buffer:write"])),
+#[utoipa::path(put, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "put_chunk", tag = "buffers", security(("token" = ["buffer:write or the lease of an item"])),
     params(
         ("id" = String, Path), ("n" = u32, Path, description = "Counts from 0"),
         ("towline-writer" = String, Header, description = "The writer that began the buffer: 32 hexadecimal digits"),
@@ -62,7 +62,7 @@ pub(crate) async fn put(
 /// Read a chunk. The server checks its hash.
 ///
 /// With `wait`, wait for the chunk while the buffer has no writer yet or is being written.
-#[utoipa::path(get, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "get_chunk", tag = "buffers", security(("token" = ["buffer:read"])),
+#[utoipa::path(get, path = "/v1/buffers/{id}/chunks/{n}", operation_id = "get_chunk", tag = "buffers", security(("token" = ["buffer:read or the lease of an item"])),
     params(
         ("id" = String, Path), ("n" = u32, Path, description = "Counts from 0"),
         ("wait" = Option<Span>, Query, description = "How long to wait for the chunk, up to 5m. Default: 0"),

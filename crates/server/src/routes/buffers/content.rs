@@ -26,7 +26,7 @@ type StreamError = Box<dyn std::error::Error + Send + Sync>;
 /// Read a buffer, or a range of it.
 ///
 /// While the buffer is being written, the response follows its writer. If the buffer fails, the response ends with an error.
-#[utoipa::path(get, path = "/v1/buffers/{id}/content", operation_id = "read_buffer", tag = "buffers", security(("token" = ["buffer:read"])),
+#[utoipa::path(get, path = "/v1/buffers/{id}/content", operation_id = "read_buffer", tag = "buffers", security(("token" = ["buffer:read or the lease of an item"])),
     params(
         ("id" = String, Path),
         ("Range" = Option<String>, Header, description = "One range of bytes, like `bytes=0-99`"),

@@ -82,7 +82,7 @@ pub(crate) async fn list(
 }
 
 /// Show the state, size and tags of a buffer.
-#[utoipa::path(get, path = "/v1/buffers/{id}", operation_id = "show_buffer", tag = "buffers", security(("token" = ["buffer:read"])), params(("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/buffers/{id}", operation_id = "show_buffer", tag = "buffers", security(("token" = ["buffer:read or the lease of an item"])), params(("id" = String, Path)),
     responses(
         (status = 200, description = "The buffer.", body = BufferShown),
     ))]
@@ -97,7 +97,7 @@ pub(crate) async fn show(
 }
 
 /// Delete a buffer, even if a client is writing or reading it.
-#[utoipa::path(delete, path = "/v1/buffers/{id}", operation_id = "delete_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)),
+#[utoipa::path(delete, path = "/v1/buffers/{id}", operation_id = "delete_buffer", tag = "buffers", security(("token" = ["buffer:delete"])), params(("id" = String, Path)),
     responses(
         (status = 204, description = "Deleted."),
     ))]
@@ -114,7 +114,7 @@ pub(crate) async fn delete(
 }
 
 /// Copy a complete buffer within the buffer storage. Tags and time to live are not copied.
-#[utoipa::path(post, path = "/v1/buffers/{id}/copy", operation_id = "copy_buffer", tag = "buffers", security(("token" = ["buffer:*"])), params(("id" = String, Path)), request_body = NewBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/copy", operation_id = "copy_buffer", tag = "buffers", security(("token" = ["buffer:read and buffer:write"])), params(("id" = String, Path)), request_body = NewBuffer,
     responses(
         (status = 200, description = "The copy, with a new id.", body = BufferShown),
         (status = 409, description = "The buffer is not complete."),

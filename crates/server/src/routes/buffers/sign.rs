@@ -34,7 +34,7 @@ fn request(signed: PresignedRequest) -> SignedRequest {
 /// Sign a request to upload a chunk directly to S3.
 ///
 /// The client sends `head` and then the data as one body, and then adopts the chunk.
-#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/sign_put", operation_id = "sign_put_chunk", tag = "buffers", security(("token" = ["buffer:write"])),
+#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/sign_put", operation_id = "sign_put_chunk", tag = "buffers", security(("token" = ["buffer:write or the lease of an item"])),
     params(("id" = String, Path), ("n" = u32, Path)), request_body = SignPut,
     responses(
         (status = 200, description = "The signed request.", body = SignedRequest),
@@ -64,7 +64,7 @@ pub(crate) async fn put(
 /// Sign a request to download a chunk directly from S3.
 ///
 /// The body starts with `head_bytes` bytes of header. The data follows.
-#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/sign_get", operation_id = "sign_get_chunk", tag = "buffers", security(("token" = ["buffer:read"])),
+#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/sign_get", operation_id = "sign_get_chunk", tag = "buffers", security(("token" = ["buffer:read or the lease of an item"])),
     params(("id" = String, Path), ("n" = u32, Path)), request_body = SignGet,
     responses(
         (status = 200, description = "The signed request.", body = SignedRequest),
@@ -84,7 +84,7 @@ pub(crate) async fn get(
 }
 
 /// Adopt a chunk that was uploaded directly to S3. From then on readers see it.
-#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/adopt", operation_id = "adopt_chunk", tag = "buffers", security(("token" = ["buffer:write"])),
+#[utoipa::path(post, path = "/v1/buffers/{id}/chunks/{n}/adopt", operation_id = "adopt_chunk", tag = "buffers", security(("token" = ["buffer:write or the lease of an item"])),
     params(("id" = String, Path), ("n" = u32, Path)), request_body = AdoptChunk,
     responses(
         (status = 204, description = "Adopted."),

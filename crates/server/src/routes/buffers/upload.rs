@@ -36,7 +36,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(300);
 const CONTENT_DIGEST: &str = "content-digest";
 
 /// Write a whole buffer with one request. If the body is incomplete, the buffer fails.
-#[utoipa::path(put, path = "/v1/buffers/{id}/content", operation_id = "write_buffer", tag = "buffers", security(("token" = ["buffer:write"])),
+#[utoipa::path(put, path = "/v1/buffers/{id}/content", operation_id = "write_buffer", tag = "buffers", security(("token" = ["buffer:write or the lease of an item"])),
     params(
         ("id" = String, Path),
         ("Content-Digest" = Option<String>, Header, description = "`sha-256=:<base64>:`. If the content does not match, the buffer fails"),

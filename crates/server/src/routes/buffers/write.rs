@@ -14,7 +14,7 @@ use towline_buffers::{Position, WriterId};
 /// Begin to write a buffer, or continue.
 ///
 /// A writer that calls again gets its position. A buffer has one writer.
-#[utoipa::path(post, path = "/v1/buffers/{id}/writer", operation_id = "begin_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)), request_body = BeginBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/writer", operation_id = "begin_buffer", tag = "buffers", security(("token" = ["buffer:write or the lease of an item"])), params(("id" = String, Path)), request_body = BeginBuffer,
     responses(
         (status = 200, description = "The position of the writer.", body = WriterPosition),
         (status = 409, description = "The buffer has another writer, or is complete or failed."),
@@ -36,7 +36,7 @@ pub(crate) async fn begin(
 }
 
 /// Keep a buffer open while the writer has nothing to send.
-#[utoipa::path(post, path = "/v1/buffers/{id}/touch", operation_id = "touch_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)), request_body = TouchBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/touch", operation_id = "touch_buffer", tag = "buffers", security(("token" = ["buffer:write or the lease of an item"])), params(("id" = String, Path)), request_body = TouchBuffer,
     responses(
         (status = 204, description = "Done."),
         (status = 409, description = "The buffer has another writer, or is complete or failed."),
@@ -55,7 +55,7 @@ pub(crate) async fn touch(
 /// Complete a buffer.
 ///
 /// All chunks must be stored and match the totals. Repeating the same call changes nothing.
-#[utoipa::path(post, path = "/v1/buffers/{id}/finish", operation_id = "finish_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)), request_body = FinishBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/finish", operation_id = "finish_buffer", tag = "buffers", security(("token" = ["buffer:write or the lease of an item"])), params(("id" = String, Path)), request_body = FinishBuffer,
     responses(
         (status = 200, description = "The buffer.", body = BufferShown),
         (status = 409, description = "Chunks are missing, or the totals differ; or the buffer has another writer, or is complete or failed."),
@@ -75,7 +75,7 @@ pub(crate) async fn finish(
 }
 
 /// Mark a buffer as failed. Readers get the reason.
-#[utoipa::path(post, path = "/v1/buffers/{id}/fail", operation_id = "fail_buffer", tag = "buffers", security(("token" = ["buffer:write"])), params(("id" = String, Path)), request_body = FailBuffer,
+#[utoipa::path(post, path = "/v1/buffers/{id}/fail", operation_id = "fail_buffer", tag = "buffers", security(("token" = ["buffer:write or the lease of an item"])), params(("id" = String, Path)), request_body = FailBuffer,
     responses(
         (status = 200, description = "The buffer.", body = BufferShown),
         (status = 409, description = "The buffer has another writer, or is complete or failed."),

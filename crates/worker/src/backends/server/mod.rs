@@ -31,7 +31,7 @@ impl Server {
         Ok(Server::with(client))
     }
 
-    /// Uses a client with a token or a certificate. The token needs the scopes `queue:work:admin`, `kv:*` and `topic:*`. If the
+    /// Uses a client with a token or a certificate. The token needs the scopes `queue:work:admin`, `kv:*:*` and `topic:*:*`. If the
     /// queue exists, `submit`, `receive` and `read` on it are enough for everything but redrives.
     #[must_use]
     pub fn with(client: Client) -> Server {
