@@ -1,7 +1,7 @@
 //! The connection to a server: address, token, certificates.
 
 use crate::exit::Failure;
-use crate::output::{Format, Output};
+use crate::output::{self, Format, Output};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use towline_api::{Client, Trace, TraceBody};
 
 #[derive(Debug, Args)]
 pub struct Connection {
-    /// Address of the server.
+    /// Address of the server: http://HOST:PORT, https://HOST:PORT, or unix:/path for a Unix socket.
     #[arg(
         long,
         global = true,
@@ -60,6 +60,12 @@ impl Connection {
             client = client.ca_file(path)?;
         }
         if let Some(token) = self.token()? {
+            if client.is_exposed() {
+                output::say(format_args!(
+                    "warning: the token goes to {} without TLS, so every machine on the way can read it; use https://",
+                    self.url
+                ));
+            }
             client = client.token(&token)?;
         }
         if let Some(trace) = trace() {

@@ -25,7 +25,7 @@ pub mod transfer;
 
 pub use backend::Schema;
 pub use config::{ConfigError, Settings};
-pub use connection::{TlsError, TlsFiles};
+pub use connection::{ListenAddress, TlsError, TlsFiles, TrustedProxies};
 pub use routes::openapi;
 pub use server::{Server, ServerError};
 pub use tokens::{TokenError, Tokens};

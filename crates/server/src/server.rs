@@ -6,7 +6,7 @@ use crate::auth::audit::AuditLog;
 use crate::auth::token_store::TokenStore;
 use crate::backend::{Backend, buffers};
 use crate::config::Settings;
-use crate::connection::{self, Serving, Tls, TlsError};
+use crate::connection::{self, ListenAddress, Listener, Serving, Tls, TlsError};
 use crate::metrics::Metrics;
 use crate::routes;
 use crate::traces::Traces;
@@ -15,7 +15,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use towline_broker::{Broker, OwnershipError, SteadyClock, Storage};
@@ -35,7 +34,7 @@ pub enum ServerError {
     #[error(
         "cannot listen on {address}: {error}; stop the program that uses the port, or choose another address with --listen"
     )]
-    Listen { address: SocketAddr, error: io::Error },
+    Listen { address: ListenAddress, error: io::Error },
     #[error("cannot store buffers in {location}: {error}; fix this, or give another location with --buffers")]
     Buffers { location: String, error: BufferError },
     #[error("there are no buffers in {location}; give the place for buffers with --buffers")]
@@ -73,8 +72,8 @@ pub struct Server {
     traces: Option<Traces>,
     tls: Option<Arc<Tls>>,
     audit: Arc<AuditLog>,
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
+    address: ListenAddress,
 }
 
 impl std::fmt::Debug for Server {
@@ -94,9 +93,9 @@ impl Server {
         let tls = settings.tls_files().map(Tls::open).transpose()?.map(Arc::new);
         let audit = open_audit_log(&settings)?;
         // The port first: finding it in use is cheaper than opening the store.
-        let listen = |error| ServerError::Listen { address: settings.listen, error };
-        let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let listen = |error| ServerError::Listen { address: settings.listen.clone(), error };
+        let listener = Listener::bind(&settings.listen).await.map_err(listen)?;
+        let address = listener.address().map_err(listen)?;
         let backend = Backend::open(&settings, clock.clone()).await?;
         // If the store cannot answer now, the server starts, and each request checks its token.
         if settings.requires_tokens() && TokenStore::Store(&*backend.store()).any().await == Ok(false) {
@@ -119,16 +118,23 @@ impl Server {
         })
     }
 
+    /// The TCP address. For a Unix socket, an address without a port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        match self.address {
+            ListenAddress::Tcp(address) => address,
+            ListenAddress::Unix(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+        }
     }
 
     /// The URL for clients on this machine.
     #[must_use]
     pub fn url(&self) -> String {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
+        match &self.address {
+            ListenAddress::Unix(_) => self.address.to_string(),
+            ListenAddress::Tcp(address) if self.tls.is_some() => format!("https://{address}"),
+            ListenAddress::Tcp(address) => format!("http://{address}"),
+        }
     }
 
     #[must_use]

@@ -18,6 +18,7 @@ mod sse;
 mod tls;
 mod topics;
 mod transport;
+mod unix_socket;
 mod upload;
 
 pub use buffers::{BufferQuery, ChunkLookup, ChunkRead, Content};
@@ -111,7 +112,7 @@ impl TallyQuery {
 }
 
 impl Client {
-    /// Creates a client of the server at this address, for example `http://127.0.0.1:7420`. With `https` it
+    /// Creates a client of the server at this address, for example `http://127.0.0.1:7420`, or `unix:/path` for a Unix socket. With `https` it
     /// trusts the system's certificate authorities, unless [`Client::ca_file`] replaces them.
     pub fn new(url: &str) -> Result<Client> {
         Ok(Client { transport: Transport::new(url)? })
@@ -166,6 +167,12 @@ impl Client {
     #[must_use]
     pub fn url(&self) -> &str {
         self.transport.url()
+    }
+
+    /// Whether the network between client and server can read what they send: without TLS, and not on this machine.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        self.transport.is_exposed()
     }
 
     /// Fails unless the server answers.

@@ -1,6 +1,7 @@
 //! Sends calls and reads answers: addresses, formats, connections, retries.
 
 use super::tls::{self, Connector, Trust};
+use super::unix_socket::UnixConnector;
 use super::{ClientError, Result};
 use crate::WAIT_MAX;
 use crate::buffer::LEASE_HEADER;
@@ -9,14 +10,16 @@ use crate::format::Format;
 use crate::problem::{PROBLEM_JSON, Problem};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::uri::InvalidUri;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Builder, Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::net::IpAddr;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
@@ -50,15 +53,56 @@ const RAW: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
-    http: Client<Connector, Full<Bytes>>,
-    /// Without a slash at the end.
+    http: Pool,
+    /// The address of the server. Without a slash at the end.
     base: String,
+    /// What the address of a request begins with. For a Unix socket, requests need a host although it has none.
+    request_base: String,
     token: Option<HeaderValue>,
     name: Option<HeaderValue>,
     lease: Option<HeaderValue>,
     trace: Vec<(&'static str, HeaderValue)>,
     pub(super) format: Format,
     pub(super) retry_for: Duration,
+}
+
+/// Connections to the server.
+#[derive(Debug, Clone)]
+enum Pool {
+    Tcp(Client<Connector, Full<Bytes>>),
+    Unix(Client<UnixConnector, Full<Bytes>>),
+}
+
+impl Pool {
+    fn tcp(trust: &Trust<'_>) -> Result<Pool> {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_keepalive(Some(KEEPALIVE_AFTER));
+        connector.set_keepalive_interval(Some(KEEPALIVE_EVERY));
+        connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+        Ok(Pool::Tcp(builder().build(tls::connector(connector, trust)?)))
+    }
+
+    fn request(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
+        match self {
+            Pool::Tcp(http) => http.request(request),
+            Pool::Unix(http) => http.request(request),
+        }
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .pool_timer(TokioTimer::new())
+        // The server closes connections after 30 s of silence. A connection must not be reused at that
+        // moment.
+        .pool_idle_timeout(IDLE_MAX)
+        // A request that a dead connection never took is sent on another one. `with_retries` decides
+        // everything else.
+        .retry_canceled_requests(true);
+    builder
 }
 
 /// Whether a call may be repeated after its answer was lost.
@@ -151,23 +195,33 @@ impl Transport {
     pub(super) fn new(url: &str) -> Result<Transport> {
         let base = url.trim().trim_end_matches('/').to_owned();
         let wrong = |why: &str| {
-            let remedy = "use an address like http://127.0.0.1:7420";
+            let remedy = "use an address like http://127.0.0.1:7420, or unix:/path";
             ClientError::Configuration(format!("{url:?} is not the address of a server: {why}; {remedy}"))
         };
-        let uri: Uri = base.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
-        let trust = match uri.scheme_str() {
-            Some("http") => Trust::NotNeeded,
-            Some("https") => Trust::System,
-            _ => return Err(wrong("it must begin with http:// or https://")),
+        let (http, request_base) = match base.strip_prefix("unix:") {
+            Some(path) if path.starts_with('/') => {
+                let connector = UnixConnector(Path::new(path).into());
+                (Pool::Unix(builder().build(connector)), "http://localhost".to_owned())
+            }
+            Some(_) => return Err(wrong("a Unix socket needs its whole path")),
+            None => {
+                let uri: Uri = base.parse().map_err(|error: InvalidUri| wrong(&error.to_string()))?;
+                let trust = match uri.scheme_str() {
+                    Some("http") => Trust::NotNeeded,
+                    Some("https") => Trust::System,
+                    _ => return Err(wrong("it must begin with http://, https:// or unix:")),
+                };
+                if uri.host().is_none() || uri.query().is_some() {
+                    return Err(wrong("it must be a host and a port, and at most a path"));
+                }
+                (Pool::tcp(&trust)?, base.clone())
+            }
         };
-        if uri.host().is_none() || uri.query().is_some() {
-            return Err(wrong("it must be a host and a port, and at most a path"));
-        }
-        let http = pool(&trust)?;
         let retry_for = Duration::from_secs(10);
         Ok(Transport {
             http,
             base,
+            request_base,
             token: None,
             name: None,
             lease: None,
@@ -177,8 +231,18 @@ impl Transport {
         })
     }
 
+    /// Whether the network between client and server can read what they send.
+    pub(super) fn is_exposed(&self) -> bool {
+        let Ok(uri) = self.base.parse::<Uri>() else { return false };
+        let host = uri.host().unwrap_or_default();
+        let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+        let last = host.rsplit('.').next().unwrap_or_default();
+        let is_loopback = address.map_or(last.eq_ignore_ascii_case("localhost"), |ip| ip.is_loopback());
+        uri.scheme_str() == Some("http") && !is_loopback
+    }
+
     pub(super) fn set_ca_file(&mut self, path: &Path) -> Result<()> {
-        self.http = pool(&Trust::File(path))?;
+        self.http = Pool::tcp(&Trust::File(path))?;
         Ok(())
     }
 
@@ -365,7 +429,7 @@ impl Transport {
 
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>> {
         let mut request =
-            Request::builder().method(call.method.clone()).uri(format!("{}{}", self.base, call.path));
+            Request::builder().method(call.method.clone()).uri(format!("{}{}", self.request_base, call.path));
         if !call.headers.iter().any(|(name, _)| *name == ACCEPT) {
             request = request.header(ACCEPT, self.format.content_type());
         }
@@ -390,24 +454,6 @@ impl Transport {
             .body(Full::new(call.body.clone().unwrap_or_default()))
             .map_err(|error| ClientError::Configuration(error.to_string()))
     }
-}
-
-fn pool(trust: &Trust<'_>) -> Result<Client<Connector, Full<Bytes>>> {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    connector.set_keepalive(Some(KEEPALIVE_AFTER));
-    connector.set_keepalive_interval(Some(KEEPALIVE_EVERY));
-    connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-    Ok(Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        // The server closes connections after 30 s of silence. A connection must not be reused at that
-        // moment.
-        .pool_idle_timeout(IDLE_MAX)
-        // A request that a dead connection never took is sent on another one. `with_retries` decides
-        // everything else.
-        .retry_canceled_requests(true)
-        .build(tls::connector(connector, trust)?))
 }
 
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {

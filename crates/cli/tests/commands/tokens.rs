@@ -106,3 +106,73 @@ fn the_audit_log_continues_in_a_new_file_after_sighup() {
     let new = std::fs::read_to_string(&log).unwrap();
     assert!(new.contains("/v1/queues/after") && !new.contains("before"), "{new}");
 }
+
+#[test]
+fn a_token_goes_into_a_new_private_file_and_only_if_there_is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, file) = (directory.path().join("data"), directory.path().join("token"));
+    let (data, path) = (data.to_str().unwrap(), file.to_str().unwrap());
+    let create = ["token", "create", "ops", "--scope", "admin", "--data", data, "--out", path];
+    assert_eq!(Run::of(&mut towline(&create)).ok(&create), "1", "the id");
+    let token = std::fs::read_to_string(&file).unwrap();
+    assert!(token.starts_with("tow_1_") && token.ends_with('\n'), "{token}");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let refused = Run::of(&mut towline(&create));
+    assert!(refused.code == Some(1) && refused.stderr.contains("exists"), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), token);
+    let again = [&create[..], &["--if-none"]].concat();
+    assert_eq!(Run::of(&mut towline(&again)).ok(&again), "");
+    let list = ["token", "list", "--data", data, "-o", "json"];
+    let listed: serde_json::Value = serde_json::from_str(&Run::of(&mut towline(&list)).ok(&list)).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    // A revoked token does not count.
+    let revoke = ["token", "revoke", "1", "--data", data];
+    Run::of(&mut towline(&revoke)).ok(&revoke);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(Run::of(&mut towline(&again)).ok(&again), "2");
+    // A token that is not created leaves no file.
+    let other = directory.path().join("other");
+    let bad = ["token", "create", "x", "--scope", "root", "--data", data, "--out", other.to_str().unwrap()];
+    assert_eq!(Run::of(&mut towline(&bad)).code, Some(1));
+    assert!(!other.exists());
+}
+
+#[test]
+fn a_token_sent_without_tls_to_another_machine_gets_a_warning() {
+    let warned = |url: &str| {
+        let run = Run::of(towline(&["whoami", "--url", url]).env("TOWLINE_TOKEN", "tow_1_00"));
+        assert_ne!(run.code, Some(0));
+        run.stderr.contains("without TLS")
+    };
+    // A name that does not exist, so nothing is sent.
+    assert!(warned("http://towline.invalid:7420"));
+    for url in ["https://towline.invalid:7420", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"]
+    {
+        assert!(!warned(url), "{url}");
+    }
+}
+
+#[test]
+fn a_server_listens_on_a_unix_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, socket) = (directory.path().join("data"), directory.path().join("socket"));
+    let url = format!("unix:{}", socket.display());
+    let serve = ["serve", "--listen", &url, "--data", data.to_str().unwrap()];
+    let mut server = towline(&serve).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    let mut output = std::io::BufReader::new(server.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut first).unwrap();
+    assert_eq!(first, format!("listening on {url}\n"));
+    let ok = |args: &[&str]| Run::of(towline(args).env("TOWLINE_URL", &url)).ok(args);
+    ok(&["queue", "create", "jobs"]);
+    ok(&["queue", "submit", "jobs", "--payload", "hello"]);
+    assert!(ok(&["queue", "receive", "jobs"]).contains("lease"));
+    let second = Run::of(&mut towline(&["serve", "--listen", &url, "--data", "elsewhere"]));
+    assert!(second.code != Some(0) && second.stderr.contains("a program listens on it"), "{second:?}");
+    signal(server.id(), Signal::TERM);
+    assert!(server.wait().unwrap().success());
+    assert!(!socket.exists());
+    let gone = Run::of(towline(&["queue", "list"]).env("TOWLINE_URL", &url));
+    assert_eq!(gone.code, Some(3), "{gone:?}");
+}

@@ -8,11 +8,11 @@ mod table;
 mod traces;
 
 pub use buffers::BufferSettings;
-pub(crate) use parse::secret_file;
+pub(crate) use parse::{listen as parse_listen, secret_file};
 pub use table::{DefaultValue, Flag, SETTINGS, Setting};
 pub use traces::TraceSettings;
 
-use crate::connection::{TlsFiles, TrustedProxies};
+use crate::connection::{ListenAddress, TlsFiles, TrustedProxies};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +30,7 @@ const CLIENT_VARIABLES: [&str; 4] = ["TOWLINE_URL", "TOWLINE_TOKEN", "TOWLINE_TO
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    pub listen: SocketAddr,
+    pub listen: ListenAddress,
     pub data: PathBuf,
     pub store: StoreChoice,
     /// Whether to migrate the schema of the database at start.
@@ -94,7 +94,7 @@ impl Settings {
     /// Whether clients need tokens. They do if other machines can reach the server, unless `insecure` is set.
     #[must_use]
     pub fn requires_tokens(&self) -> bool {
-        self.require_tokens || !self.listen.ip().is_loopback() && !self.insecure
+        self.require_tokens || !self.listen.is_loopback() && !self.insecure
     }
 
     /// Describes the store for logs and terminals, without secrets.
@@ -126,7 +126,7 @@ pub(crate) fn display_address(address: &Address) -> String {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
+            listen: ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 7420))),
             data: PathBuf::from("towline-data"),
             store: StoreChoice::Embedded,
             store_migrate: true,
@@ -171,7 +171,11 @@ pub enum ConfigError {
         "other machines can reach {listen}, and TLS is not configured: give a certificate with --tls-cert and --tls-key (clients \
          then need tokens), or listen on 127.0.0.1, or use --insecure if the network is trusted"
     )]
-    Exposed { listen: SocketAddr },
+    Exposed { listen: ListenAddress },
+    #[error(
+        "TLS is for connections over TCP: leave out tls_cert and tls_key, or listen on an address instead of {listen}"
+    )]
+    UnixTls { listen: ListenAddress },
 }
 
 impl Settings {
@@ -232,10 +236,14 @@ impl Settings {
             (None, Some(_)) => return Err(ConfigError::HalfTls { given: "tls_key", missing: "tls_cert" }),
             _ => {}
         }
-        if !self.listen.ip().is_loopback() && !self.insecure && self.tls_files().is_none() {
-            return Err(ConfigError::Exposed { listen: self.listen });
+        let listen = || self.listen.clone();
+        match (&self.listen, self.tls_files()) {
+            (ListenAddress::Unix(_), Some(_)) => Err(ConfigError::UnixTls { listen: listen() }),
+            (address, None) if !address.is_loopback() && !self.insecure => {
+                Err(ConfigError::Exposed { listen: listen() })
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -386,6 +394,7 @@ mod tests {
     fn an_error_names_the_source_and_the_wrong_value() {
         for (name, value) in [
             ("listen", "somewhere"),
+            ("listen", "unix:socket"),
             ("durability", "interval:0"),
             ("durability", "eventually"),
             ("drain", "10"),

@@ -1,7 +1,7 @@
 //! Parsers for the values of settings. An error says which values are allowed.
 
 use super::{LogFormat, StoreChoice, display_address};
-use crate::connection::TrustedProxies;
+use crate::connection::{ListenAddress, TrustedProxies};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -17,6 +17,16 @@ const HOSTS_MAX: usize = 100;
 /// The longest name in the domain name system.
 const HOST_BYTES_MAX: usize = 253;
 const PROXIES_MAX: usize = 1000;
+
+pub(crate) fn listen(value: &str) -> Result<ListenAddress, String> {
+    match value.strip_prefix("unix:") {
+        Some(path) if path.starts_with('/') => Ok(ListenAddress::Unix(path.into())),
+        Some(_) => Err("use the whole path of a Unix socket, like unix:/run/towline/socket".to_owned()),
+        None => address(value)
+            .map(ListenAddress::Tcp)
+            .map_err(|why| format!("{why}, or unix:/path for a Unix socket")),
+    }
+}
 
 /// `:PORT` stands for all interfaces, as in most servers. `localhost` is not looked up: it is the loopback address.
 pub(super) fn address(value: &str) -> Result<SocketAddr, String> {

@@ -58,8 +58,8 @@ macro_rules! settings {
 }
 
 settings! {
-    "listen", Value("ADDRESS"), Text("127.0.0.1:7420"), |s, v| s.listen = parse::address(v)?,
-        "Address and port to listen on";
+    "listen", Value("ADDRESS"), Text("127.0.0.1:7420"), |s, v| s.listen = parse::listen(v)?,
+        "Address and port to listen on, or unix:/path for a Unix socket that only the server's user can connect to";
     "data", Value("DIRECTORY"), Text("towline-data"), |s, v| s.data = parse::directory(v)?,
         "Directory of the embedded store";
     "store", Repeated("STORE"), Text("embedded"), |s, v| s.store = parse::store(v)?,

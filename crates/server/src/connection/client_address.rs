@@ -19,7 +19,7 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    fn ip(self) -> Option<IpAddr> {
+    pub(super) fn ip(self) -> Option<IpAddr> {
         match self {
             Peer::Tcp(address) => Some(address.ip().to_canonical()),
             Peer::Unix => None,

@@ -3,6 +3,7 @@
 use super::client_address::{ClientAddress, Peer, TrustedProxies};
 use super::drain_on_drop::DrainOnDrop;
 use super::guarded_stream::GuardedStream;
+use super::listener::{Listener, Socket};
 use super::seats::Seats;
 use super::tls::Tls;
 use axum::Router;
@@ -15,7 +16,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
@@ -58,7 +58,7 @@ pub(crate) struct Serving {
 
 /// Serves until `stop` completes, then waits up to `drain` for requests in progress.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     serving: Serving,
     stop: impl Future<Output = ()>,
     drain: Duration,
@@ -83,7 +83,7 @@ pub(crate) async fn serve(
             () = &mut stop => break,
             next = next => next,
         };
-        let (stream, address) = match accepted {
+        let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
@@ -91,15 +91,12 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let peer = Peer::Tcp(address);
         // A trusted proxy has the connections of many clients.
-        let limited = (!trusted_proxies.has_peer(peer)).then(|| address.ip());
+        let limited = if trusted_proxies.has_peer(peer) { None } else { peer.ip() };
         let Ok(seat) = limited.map(|address| seats.take(address).ok_or(())).transpose() else {
-            tracing::debug!(%address, "closed a connection: its client has too many");
+            tracing::debug!(%peer, "closed a connection: its client has too many");
             continue;
         };
-        // Each write is a whole response, so waiting to fill a packet would only delay it.
-        let _ = stream.set_nodelay(true);
         let acceptor = tls.as_deref().map(Tls::acceptor);
         let connection = Connection {
             builder: Arc::clone(&builder),
@@ -110,6 +107,10 @@ pub(crate) async fn serve(
         let (watcher, mut cut, mut closing) = (graceful.watcher(), cut.clone(), closing.clone());
         tokio::spawn(async move {
             let served = async {
+                let stream = match socket {
+                    Socket::Tcp(stream) => stream,
+                    Socket::Unix(stream) => return connection.serve(stream, watcher).await,
+                };
                 let Some(acceptor) = acceptor else { return connection.serve(stream, watcher).await };
                 let handshake = tokio::select! {
                     handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => handshake,
@@ -117,8 +118,8 @@ pub(crate) async fn serve(
                 };
                 match handshake {
                     Ok(Ok(stream)) => connection.serve(stream, watcher).await,
-                    Ok(Err(error)) => tracing::debug!(%address, "TLS handshake failed: {error}"),
-                    Err(_) => tracing::debug!(%address, "TLS handshake timed out"),
+                    Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake failed: {error}"),
+                    Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
                 }
             };
             tokio::select! {

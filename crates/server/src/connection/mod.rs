@@ -4,12 +4,15 @@ mod client_address;
 mod drain_on_drop;
 mod guarded_stream;
 mod listen;
+mod listener;
 mod seats;
 mod tls;
 
 pub(crate) use client_address::ClientAddress;
 pub use client_address::TrustedProxies;
 pub(crate) use listen::{Serving, serve};
+pub use listener::ListenAddress;
+pub(crate) use listener::Listener;
 pub(crate) use seats::network;
 pub(crate) use tls::Tls;
 pub use tls::{TlsError, TlsFiles};
