@@ -4,6 +4,7 @@
 
 mod buffers;
 mod parse;
+mod redact;
 mod table;
 mod traces;
 
@@ -159,8 +160,8 @@ impl Default for Settings {
 pub enum ConfigError {
     #[error("{source_name}: unknown setting {name:?}; {remedy}")]
     Unknown { source_name: String, name: String, remedy: String },
-    #[error("{source_name}: {name} = {value:?}: {why}")]
-    Value { source_name: String, name: &'static str, value: String, why: String },
+    #[error("{source_name}: {name}{}: {why}", .value.as_ref().map(|value| format!(" = {value:?}")).unwrap_or_default())]
+    Value { source_name: String, name: &'static str, value: Option<String>, why: String },
     #[error("cannot read {path}: {error}")]
     File { path: PathBuf, error: std::io::Error },
     #[error("{path}: {why}")]
@@ -176,6 +177,17 @@ pub enum ConfigError {
         "TLS is for connections over TCP: leave out tls_cert and tls_key, or listen on an address instead of {listen}"
     )]
     UnixTls { listen: ListenAddress },
+}
+
+impl ConfigError {
+    /// If the value may hold a secret, the message has neither the value nor what is wrong with it, but `help`.
+    fn value(source_name: String, name: &'static str, value: &str, why: String, help: &str) -> ConfigError {
+        let value = redact::shown(name, value);
+        let hidden =
+            || format!("the value is not valid; it is not shown, because it may contain a password. {help}");
+        let why = if value.is_some() { why } else { hidden() };
+        ConfigError::Value { source_name, name, value, why }
+    }
 }
 
 impl Settings {
@@ -267,12 +279,8 @@ impl Assignment {
 
     fn apply(self, settings: &mut Settings) -> Result<(), ConfigError> {
         let Assignment { setting, source_name, value, .. } = self;
-        (setting.set)(settings, &value).map_err(|why| ConfigError::Value {
-            source_name,
-            name: setting.name,
-            value: value.chars().take(100).collect(),
-            why,
-        })
+        (setting.set)(settings, &value)
+            .map_err(|why| ConfigError::value(source_name, setting.name, &value, why, setting.help))
     }
 }
 
@@ -280,7 +288,11 @@ fn read_file(path: &Path, assignments: &mut Vec<Assignment>) -> Result<(), Confi
     let text =
         std::fs::read_to_string(path).map_err(|error| ConfigError::File { path: path.to_owned(), error })?;
     let wrong = |why: String| ConfigError::Toml { path: path.to_owned(), why };
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        // The whole error has the text of the line, which may hold a password.
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        wrong(format!("line {}: {}", before.lines().count().max(1), error.message()))
+    })?;
     for (name, value) in table {
         let value = match value {
             toml::Value::String(text) => text,
@@ -410,7 +422,6 @@ mod tests {
             ("buffer_writer_timeout", "10ms"),
             ("offload_above", "much"),
             ("store", "mysql://here"),
-            ("store", "postgres://?nonsense=1"),
             ("store_password_file", "/does/not/exist"),
             ("store_migrate", "perhaps"),
             ("offload_delayed_by", "10"),

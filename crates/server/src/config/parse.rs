@@ -150,7 +150,24 @@ pub(super) fn log_format(value: &str) -> Result<LogFormat, String> {
     }
 }
 
+pub(super) fn s3_endpoint(value: &str) -> Result<String, String> {
+    let uri: http::Uri = value.parse().map_err(|_| "not a URL; use https://host:9000".to_owned())?;
+    match uri.authority() {
+        Some(authority) if !authority.as_str().contains('@') && uri.scheme().is_some() => {
+            Ok(value.to_owned())
+        }
+        Some(_) if uri.scheme().is_some() => {
+            Err("leave the user and the password out; use s3_access_key_id and s3_secret_access_key_file"
+                .to_owned())
+        }
+        _ => Err("use a URL like https://host:9000".to_owned()),
+    }
+}
+
 pub(super) fn location(value: &str) -> Result<Location, String> {
+    if value.starts_with("s3://") && value.contains('@') {
+        return Err("leave keys out; use s3_access_key_id and s3_secret_access_key_file".to_owned());
+    }
     value.parse().map_err(|error: BufferError| error.to_string())
 }
 

@@ -116,7 +116,7 @@ settings! {
         "How often the server removes objects that no item refers to from buffer storage";
     "collection_grace", Value("DURATION"), Text("10m"), |s, v| s.collection.grace = parse::millis(v, Millis::seconds(1), Millis::days(30))?,
         "Minimum age of such an object: an item that is being submitted may still refer to it";
-    "s3_endpoint", Value("URL"), Variable("AWS_ENDPOINT_URL"), |s, v| s.buffers.endpoint = Some(v.to_owned()),
+    "s3_endpoint", Value("URL"), Variable("AWS_ENDPOINT_URL"), |s, v| s.buffers.endpoint = Some(parse::s3_endpoint(v)?),
         "URL of an S3-compatible service, like https://host:9000. Without one, AWS is used";
     "s3_region", Value("REGION"), Variable("AWS_REGION"), |s, v| s.buffers.region = Some(v.to_owned()),
         "S3 region";

@@ -17,6 +17,7 @@ pub struct TraceSettings {
     pub disabled: bool,
 }
 
+const ENDPOINT_USAGE: &str = "Use http://host:4318, or https://..., and otlp_headers_file for secrets";
 /// The path at which collectors receive spans.
 const PATH: &str = "/v1/traces";
 
@@ -27,11 +28,9 @@ impl TraceSettings {
             let found = environment.iter().find(|(known, value)| known == name && !value.trim().is_empty());
             found.map(|(_, value)| value.trim())
         };
-        let wrong = |name: &'static str, why: String| ConfigError::Value {
-            source_name: "the environment".to_owned(),
-            name,
-            value: variable(name).unwrap_or_default().to_owned(),
-            why,
+        let wrong = |name: &'static str, why: String| {
+            let value = variable(name).unwrap_or_default();
+            ConfigError::value("the environment".to_owned(), name, value, why, ENDPOINT_USAGE)
         };
         let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
             || variable("OTEL_TRACES_EXPORTER") == Some("none");
@@ -60,7 +59,10 @@ impl TraceSettings {
 fn parse_endpoint(text: &str, is_base: bool) -> Result<String, String> {
     let uri: Uri = text.parse().map_err(|_| "not a URL")?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() || uri.query().is_some() {
-        return Err("use http://host:4318, or https://...".to_owned());
+        return Err(ENDPOINT_USAGE.to_owned());
+    }
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("leave the user and the password out; use otlp_headers_file for them".to_owned());
     }
     let text = text.trim_end_matches('/');
     Ok(if is_base { format!("{text}{PATH}") } else { text.to_owned() })
