@@ -2,8 +2,13 @@
 //!
 //! A client must show which HTTP version it speaks within [`VERSION_TIMEOUT`]: until then the library waits without a limit. A
 //! client that reads nothing of a response for [`STALL_TIMEOUT`] is cut. So is a client that floods an HTTP/2 connection with
-//! PING and SETTINGS frames, each of which the server must answer.
+//! PING and SETTINGS frames, each of which the server must answer. An HTTP/2 connection without a request for [`IDLE_TIMEOUT`] ends,
+//! even if the client answers the server's PING frames; for HTTP/1 the library has such a limit.
+//!
+//! The stream holds the seat of its connection. A WebSocket takes the stream over, and so the seat too.
 
+use super::open_requests::OpenRequests;
+use std::any::Any;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -26,8 +31,16 @@ const FRAME_HEADER: usize = 9;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 
-pub(crate) struct GuardedStream<T> {
+/// Limit for an HTTP/2 connection without a request in progress. Client libraries close idle connections earlier.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
+
+pub(super) struct GuardedStream<T> {
     stream: T,
+    /// What the connection occupies as long as it exists.
+    _seat: Box<dyn Any + Send>,
+    requests: OpenRequests,
+    /// Elapses if no request is in progress. `None` while one is.
+    idle: Option<Pin<Box<Sleep>>>,
     incoming: Incoming,
     /// Elapses if the client reads too little. `None` while it reads.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -54,13 +67,26 @@ struct ControlFrames {
 }
 
 impl<T> GuardedStream<T> {
-    pub(crate) fn new(stream: T) -> GuardedStream<T> {
-        GuardedStream::with_timeout(stream, VERSION_TIMEOUT)
+    pub(super) fn new(stream: T, requests: OpenRequests, seat: impl Any + Send) -> GuardedStream<T> {
+        let incoming = Incoming::Unknown(0, Box::pin(sleep(VERSION_TIMEOUT)));
+        GuardedStream {
+            stream,
+            _seat: Box::new(seat),
+            requests,
+            idle: None,
+            incoming,
+            stalled: None,
+            written: 0,
+        }
     }
 
-    fn with_timeout(stream: T, timeout: Duration) -> GuardedStream<T> {
-        let incoming = Incoming::Unknown(0, Box::pin(sleep(timeout)));
-        GuardedStream { stream, incoming, stalled: None, written: 0 }
+    /// Whether the connection was without a request for too long.
+    fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.requests.any() {
+            self.idle = None;
+            return Poll::Pending;
+        }
+        self.idle.get_or_insert_with(|| Box::pin(sleep(IDLE_TIMEOUT))).as_mut().poll(context)
     }
 
     /// The client does not read. Ends the connection if this lasts.
@@ -179,7 +205,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for GuardedStream<T> {
                     ready!(deadline.as_mut().poll(context));
                     Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
                 }
-                _ => Poll::Pending,
+                Incoming::Http1 => Poll::Pending,
+                // As if the client had closed the connection.
+                Incoming::Http2(_) => self.poll_idle(context).map(Ok),
             },
             failed => failed,
         }
@@ -231,6 +259,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for GuardedStream<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::DuplexStream;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn frame(kind: u8, payload: usize) -> Vec<u8> {
@@ -239,11 +268,15 @@ mod tests {
         frame
     }
 
+    fn guard(stream: DuplexStream) -> GuardedStream<DuplexStream> {
+        GuardedStream::new(stream, OpenRequests::default(), ())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_connection_ends_unless_its_first_bytes_tell_the_version() {
         for start in ["", "P", "PRI * HTTP/2.0\r\n"] {
             let (near, mut far) = tokio::io::duplex(1000);
-            let mut guarded = GuardedStream::new(near);
+            let mut guarded = guard(near);
             far.write_all(start.as_bytes()).await.unwrap();
             let mut read = Vec::new();
             let ended = guarded.read_to_end(&mut read).await.unwrap_err();
@@ -251,7 +284,7 @@ mod tests {
         }
         for start in ["G", "POST", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
             let (near, mut far) = tokio::io::duplex(1000);
-            let mut guarded = GuardedStream::new(near);
+            let mut guarded = guard(near);
             far.write_all(start.as_bytes()).await.unwrap();
             let mut read = vec![0; start.len()];
             guarded.read_exact(&mut read).await.unwrap();
@@ -263,13 +296,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_is_cut() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let mut guarded = GuardedStream::new(near);
+        let mut guarded = guard(near);
         guarded.write_all(&[0; 1000]).await.unwrap();
         let ended = guarded.write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
         // A client that reads too little is cut too.
         let (near, mut dribbling) = tokio::io::duplex(1000);
-        let mut guarded = GuardedStream::new(near);
+        let mut guarded = guard(near);
         let reader = tokio::spawn(async move {
             while dribbling.read_u8().await.is_ok() {
                 sleep(Duration::from_secs(1)).await;
@@ -285,7 +318,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_slowly_is_served() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let mut guarded = GuardedStream::new(near);
+        let mut guarded = guard(near);
         let reader = tokio::spawn(async move {
             let mut piece = [0; 1000];
             while far.read(&mut piece).await.unwrap() > 0 {
@@ -308,7 +341,7 @@ mod tests {
             sent.extend(frame(kind, 8));
             // In pieces of any size.
             let (near, mut far) = tokio::io::duplex(7);
-            let mut guarded = GuardedStream::new(near);
+            let mut guarded = guard(near);
             let writer = tokio::spawn(async move { drop(far.write_all(&sent).await) });
             let mut read = vec![0; harmless];
             guarded.read_exact(&mut read).await.unwrap();

@@ -4,7 +4,8 @@ use super::client_address::{ClientAddress, Peer, TrustedProxies};
 use super::drain_on_drop::DrainOnDrop;
 use super::guarded_stream::GuardedStream;
 use super::listener::{Listener, Socket};
-use super::seats::Seats;
+use super::open_requests::{OpenBody, OpenRequests};
+use super::seats::{Seat, Seats};
 use super::tls::Tls;
 use axum::Router;
 use axum::extract::Request;
@@ -12,11 +13,12 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 use tower::ServiceExt;
 
 /// Limit for the headers of a request.
@@ -103,6 +105,7 @@ pub(crate) async fn serve(
             router: router.clone(),
             peer,
             trusted_proxies: Arc::clone(&trusted_proxies),
+            seat: (permit, seat),
         };
         let (watcher, mut cut, mut closing) = (graceful.watcher(), cut.clone(), closing.clone());
         tokio::spawn(async move {
@@ -126,7 +129,6 @@ pub(crate) async fn serve(
                 () = served => {}
                 _ = cut.changed() => {}
             }
-            drop((permit, seat));
         });
     }
     drop((listener, open));
@@ -145,22 +147,77 @@ struct Connection {
     router: Router,
     peer: Peer,
     trusted_proxies: Arc<TrustedProxies>,
+    seat: (Result<OwnedSemaphorePermit, AcquireError>, Option<Seat>),
 }
 
 impl Connection {
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, watcher: Watcher) {
-        let Connection { builder, router, peer, trusted_proxies } = self;
+        let Connection { builder, router, peer, trusted_proxies, seat } = self;
+        let requests = OpenRequests::default();
+        let stream = TokioIo::new(GuardedStream::new(stream, requests.clone(), seat));
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(DrainOnDrop::new);
             let client = ClientAddress::new(peer, request.headers(), &trusted_proxies);
             request.extensions_mut().insert(client);
-            router.clone().oneshot(request)
+            let (router, open) = (router.clone(), requests.begin());
+            async move {
+                let response = router.oneshot(request).await?;
+                Ok::<_, Infallible>(response.map(|body| OpenBody { body, _request: open }))
+            }
         });
-        let stream = TokioIo::new(GuardedStream::new(stream));
         let connection = builder.serve_connection_with_upgrades(stream, service).into_owned();
         // Only for debugging: clients may disconnect at any time or not speak HTTP.
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!("connection ended: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Empty};
+    use hyper::client::conn::http2;
+    use tokio::time::{sleep, timeout};
+
+    #[tokio::test(start_paused = true)]
+    async fn an_http2_connection_without_a_request_ends_although_its_client_answers_pings() {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let slow = || async {
+            sleep(Duration::from_secs(600)).await;
+            "done"
+        };
+        let permits = Arc::new(Semaphore::new(1));
+        let connection = Connection {
+            builder: Arc::new(builder()),
+            router: Router::new().route("/", get(slow)),
+            peer: Peer::Unix,
+            trusted_proxies: Arc::default(),
+            seat: (Arc::clone(&permits).acquire_owned().await, None),
+        };
+        let graceful = GracefulShutdown::new();
+        tokio::spawn(connection.serve(near, graceful.watcher()));
+        let (mut sender, client) = http2::handshake(TokioExecutor::new(), TokioIo::new(far)).await.unwrap();
+        let mut client = tokio::spawn(client);
+        let request = Request::get("http://localhost/").body(Empty::<Bytes>::new()).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(
+            response.into_body().collect().await.unwrap().to_bytes(),
+            "done",
+            "a request may take long"
+        );
+        assert!(
+            timeout(Duration::from_secs(170), &mut client).await.is_err(),
+            "the client may send more requests"
+        );
+        timeout(Duration::from_secs(120), client)
+            .await
+            .expect("the server ends the connection")
+            .unwrap()
+            .ok();
+        drop(sender);
+        drop(timeout(Duration::from_secs(10), permits.acquire()).await.expect("its seat is free").unwrap());
     }
 }

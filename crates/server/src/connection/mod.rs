@@ -5,6 +5,7 @@ mod drain_on_drop;
 mod guarded_stream;
 mod listen;
 mod listener;
+mod open_requests;
 mod seats;
 mod tls;
 
