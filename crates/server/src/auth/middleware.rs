@@ -41,6 +41,7 @@ pub(crate) async fn authorize(
     let client = request.extensions().get::<ClientAddress>().cloned().unwrap_or_default();
     let token = match authenticate(&app, requirement, request.headers(), &client).await {
         Ok(token) => token,
+        Err(_) if requirement == Requirement::OptionalToken => None,
         Err(problem) => return problem.into_response(),
     };
     let response = match &token {
@@ -156,7 +157,7 @@ async fn check_requirement(
 ) -> Result<(), ProblemResponse> {
     let access = &token.record.access;
     let permitted = match requirement {
-        Requirement::Nothing | Requirement::Token | Requirement::Records => true,
+        Requirement::Nothing | Requirement::OptionalToken | Requirement::Token | Requirement::Records => true,
         Requirement::Queue(right) => {
             let Some(queue) = path_param::<QueueName>(parts, "queue").await else { return Ok(()) };
             if !access.queue(&queue, right) {

@@ -177,3 +177,22 @@ impl FromRequestParts<App> for Caller {
         }
     }
 }
+
+/// The client of a request that needs no token.
+#[derive(Debug)]
+pub(crate) struct MaybeCaller(Option<Caller>);
+
+impl MaybeCaller {
+    /// Whether the client may see what is inside the server.
+    pub(crate) fn may_see_details(&self, app: &App) -> bool {
+        self.0.is_some() || !app.auth.required
+    }
+}
+
+impl FromRequestParts<App> for MaybeCaller {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<MaybeCaller, Self::Rejection> {
+        Ok(MaybeCaller(parts.extensions.get::<Caller>().cloned()))
+    }
+}

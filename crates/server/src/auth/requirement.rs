@@ -16,6 +16,8 @@ pub(crate) const SCHEME: &str = "token";
 pub(crate) enum Requirement {
     /// No token.
     Nothing,
+    /// No token. With one, the response has more.
+    OptionalToken,
     /// Any token. The route itself checks the scopes.
     Token,
     /// A right on the queue in the path.
@@ -111,6 +113,7 @@ impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Requirement::Nothing => f.write_str("nothing"),
+            Requirement::OptionalToken => f.write_str("optional"),
             Requirement::Token => f.write_str("any"),
             Requirement::Queue(right) => write!(f, "queue:{{queue}}:{right}"),
             Requirement::Item(right) => write!(f, "queue:{{queue of the item}}:{right}"),
@@ -176,7 +179,14 @@ impl RouteRequirements {
 
 /// The declared requirement. `None` if it is missing or not valid.
 pub(crate) fn declared(security: &Value) -> Option<Requirement> {
-    let [one] = &security.as_array()?[..] else { return None };
+    let one = match &security.as_array()?[..] {
+        [one] => one,
+        [none, one] if none.as_object()?.is_empty() => {
+            return (declared(&serde_json::json!([one]))? == Requirement::Token)
+                .then_some(Requirement::OptionalToken);
+        }
+        _ => return None,
+    };
     let schemes = one.as_object()?;
     match schemes.get(SCHEME) {
         None if schemes.is_empty() => Some(Requirement::Nothing),
