@@ -8,4 +8,5 @@ mod finish;
 pub(crate) mod presign;
 pub(crate) mod progress;
 pub(crate) mod put_chunk;
+mod signed_length;
 pub(crate) mod writer_id;

@@ -7,9 +7,10 @@ use http::{HeaderMap, Method};
 use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
 
+use super::signed_length::sign_length;
 use crate::id::check_id;
 use crate::storage::ErrorContext;
-use crate::{BufferError, Buffers, CHUNKS_MAX, ChunkHeader, Result, WriteOnce, WriterId};
+use crate::{BufferError, Buffers, CHUNK_HEADER_LEN, CHUNKS_MAX, ChunkHeader, Result, WriteOnce, WriterId};
 
 /// A request that a client may send to the S3-compatible service until it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,18 +22,20 @@ pub struct PresignedRequest {
 }
 
 impl Buffers {
-    /// Signs a request that puts chunk `n` (header and data) into the storage. The client must call
+    /// Signs a request that puts chunk `n` with `length` bytes of data, after its header, into the storage. The client must call
     /// [`adopt_chunk`](Self::adopt_chunk) afterwards.
     pub async fn sign_chunk_put(
         &self,
         id: &str,
         writer: WriterId,
         n: u32,
+        length: u64,
         expires_in: Duration,
     ) -> Result<PresignedRequest> {
         check_id(id)?;
         let context = ErrorContext::new("signing a write to buffer", id);
         let writer = writer.mark();
+        let bytes = length.saturating_add(CHUNK_HEADER_LEN as u64);
         let mut headers = HeaderMap::new();
         // The signature covers this header, so a client cannot replace the chunk before the request expires.
         if self.storage().write_once() == WriteOnce::ByService {
@@ -40,7 +43,7 @@ impl Buffers {
         }
         self.require_s3("signing requests")?;
         self.admit_chunk(n, writer, context).await?;
-        self.sign(Method::PUT, &self.storage().chunk(id, n), headers, expires_in, context).await
+        self.sign(Method::PUT, &self.storage().chunk(id, n), headers, Some(bytes), expires_in, context).await
     }
 
     /// Signs a request that gets chunk `n` (header and data) from the storage.
@@ -53,6 +56,7 @@ impl Buffers {
             Method::GET,
             &self.storage().chunk(id, n.min(CHUNKS_MAX)),
             HeaderMap::new(),
+            None,
             expires_in,
             context,
         )
@@ -126,7 +130,8 @@ impl Buffers {
         &self,
         method: Method,
         path: &Path,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
+        length: Option<u64>,
         expires_in: Duration,
         context: ErrorContext<'_>,
     ) -> Result<PresignedRequest> {
@@ -134,16 +139,18 @@ impl Buffers {
         let mut options = SignedUrlOptions::new();
         options.signed_headers = headers.clone();
         let url = s3.signed_url_opts(method.clone(), path, expires_in, &options).await;
-        let url = url.map_err(|error| BufferError::Misconfigured {
-            problem: format!("{}: {error}", context.action),
-        })?;
+        let wrong =
+            |error: String| BufferError::Misconfigured { problem: format!("{}: {error}", context.action) };
+        let mut url = url.map_err(|error| wrong(error.to_string()))?.to_string();
+        if let Some(length) = length {
+            let credential =
+                s3.credentials().get_credential().await.map_err(|error| wrong(error.to_string()))?;
+            let signed = sign_length(&url, &method, &mut headers, length, &credential);
+            url = signed.ok_or_else(|| wrong("the credentials changed meanwhile; try again".to_owned()))?;
+        }
         let pair = |(name, value): (&HeaderName, &HeaderValue)| {
             Some((name.to_string(), value.to_str().ok()?.to_owned()))
         };
-        Ok(PresignedRequest {
-            method,
-            url: url.to_string(),
-            headers: headers.iter().filter_map(pair).collect(),
-        })
+        Ok(PresignedRequest { method, url, headers: headers.iter().filter_map(pair).collect() })
     }
 }

@@ -44,7 +44,10 @@ async fn a_directory_does_not_support_presigned_requests() {
     let storage = TestStorage::directory().await;
     let buffers = created(&storage, "b").await;
     buffers.begin("b", WRITER, NOW).await.unwrap();
-    assert_refused!(buffers.sign_chunk_put("b", WRITER, 0, MINUTE).await, BufferError::NotSupported { .. });
+    assert_refused!(
+        buffers.sign_chunk_put("b", WRITER, 0, 3, MINUTE).await,
+        BufferError::NotSupported { .. }
+    );
     assert_refused!(buffers.sign_chunk_get("b", 0, MINUTE).await, BufferError::NotSupported { .. });
     assert_refused!(buffers.adopt_chunk("b", WRITER, 0, true, NOW).await, BufferError::NotSupported { .. });
 }

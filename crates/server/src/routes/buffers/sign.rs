@@ -55,7 +55,7 @@ pub(crate) async fn put(
         let message = format!("{} is out of range; use 1 to {CHUNK_BYTES_MAX}", body.length);
         return Err(Refusal::Invalid { what: "length", message }.into());
     }
-    let signed = writable(&app, &id).await?.sign_chunk_put(&id, writer, n, expires_in).await?;
+    let signed = writable(&app, &id).await?.sign_chunk_put(&id, writer, n, body.length, expires_in).await?;
     let header =
         ChunkHeader { n, length: body.length, put_at_ms: app.now().0, writer: writer.mark(), hash, chain };
     respond.with(&SignedRequest { head: Some(header.encode().to_vec().into()), ..request(signed) })
