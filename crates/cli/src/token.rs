@@ -85,7 +85,7 @@ pub fn run(connection: &Connection, format: Option<Format>, command: TokenComman
         let Some(settings) = settings else { return via_server(&connection.open(format)?, command).await };
         // In a task, because opening the store may block its thread.
         let done = tokio::spawn(async move {
-            let tokens = Tokens::open(&settings).await.map_err(|error| Failure::refused(error))?;
+            let tokens = Tokens::open(&settings).await.map_err(Failure::refused)?;
             let done = in_store(&tokens, command).await;
             tokio::task::block_in_place(|| tokens.close());
             done
@@ -174,7 +174,9 @@ async fn create(
     match create(new_token(args)).await {
         Ok(created) => Ok(TokenOutput::Created(Box::new(created), file)),
         Err(error) => {
-            file.map(TokenFile::remove);
+            if let Some(file) = file {
+                file.remove();
+            }
             Err(error)
         }
     }

@@ -152,11 +152,9 @@ pub(super) fn log_format(value: &str) -> Result<LogFormat, String> {
 
 pub(super) fn s3_endpoint(value: &str) -> Result<String, String> {
     let uri: http::Uri = value.parse().map_err(|_| "not a URL; use https://host:9000".to_owned())?;
-    match uri.authority() {
-        Some(authority) if !authority.as_str().contains('@') && uri.scheme().is_some() => {
-            Ok(value.to_owned())
-        }
-        Some(_) if uri.scheme().is_some() => {
+    match uri.authority().filter(|_| matches!(uri.scheme_str(), Some("http" | "https"))) {
+        Some(authority) if !authority.as_str().contains('@') => Ok(value.to_owned()),
+        Some(_) => {
             Err("leave the user and the password out; use s3_access_key_id and s3_secret_access_key_file"
                 .to_owned())
         }
