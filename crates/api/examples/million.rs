@@ -165,7 +165,7 @@ async fn purge(client: &Client, items: usize) -> Result<(), Fault> {
     let (begun, start, mut removed) = (seen(), Instant::now(), 0);
     loop {
         let purged = client.purge("million-old", &query).await?;
-        removed += purged.removed;
+        removed += purged.done;
         query.cursor = purged.next;
         if query.cursor.is_none() {
             break;

@@ -53,10 +53,25 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for ElementVisitor<T> {
 
 /// The message of an error, with its place.
 pub(crate) fn located<E: fmt::Display>(error: &serde_path_to_error::Error<E>) -> String {
+    let message = plain(error.inner().to_string());
     match error.path().to_string() {
-        top if top == "." => error.inner().to_string(),
-        path => format!("{path}: {}", error.inner()),
+        top if top == "." => message,
+        path => format!("{path}: {message}"),
     }
+}
+
+/// The words of JSON in place of those of Rust.
+fn plain(message: String) -> String {
+    let words = [
+        ("invalid type: sequence", "invalid type: list"),
+        ("invalid type: map", "invalid type: object"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected an object"),
+        ("expected i64", "expected a whole number"),
+        ("expected u64", "expected a whole number from 0"),
+        ("expected f64", "expected a number"),
+    ];
+    words.into_iter().fold(message, |message, (word, plain)| message.replace(word, plain))
 }
 
 fn malformed(message: &str) -> DecodeError {

@@ -74,8 +74,8 @@ impl EventShown {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventPage {
     pub events: Vec<EventShown>,
-    /// Pass this as `after` to get the next page.
+    /// Pass this as `cursor` to get the next page. Never `null`: there will be more events.
     pub next: String,
-    /// Whether more events are available now.
+    /// Whether more events are available now. `false`: ask again later.
     pub more: bool,
 }

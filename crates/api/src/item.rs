@@ -267,17 +267,6 @@ pub struct ItemPage {
     pub next: Option<String>,
 }
 
-/// The progress of a purge.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PurgeResult {
-    pub removed: u64,
-    /// In a dry run: how many items match.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub matched: Option<u64>,
-    /// Pass this as `cursor` to continue. `null`: the purge is complete.
-    pub next: Option<String>,
-}
-
 /// How many items match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CountShown {

@@ -49,17 +49,18 @@ pub use event::{EventPage, EventShown};
 pub use filter::ItemFilter;
 pub use format::{DecodeError, Format};
 pub use group::{DependencyBody, GroupShown};
-pub use item::{BulkResult, CountShown, ItemError, ItemPage, ItemShown, OriginShown, PurgeResult};
+pub use item::{BulkResult, CountShown, ItemError, ItemPage, ItemShown, OriginShown};
 pub use order::{OrderBody, ScoreBody, ScoreOrder};
 pub use policy::{FairnessBody, LeaseRuleBody, PolicyBody};
-pub use problem::{ErrorBody, PROBLEM_JSON, Problem};
+pub use problem::{ErrorBody, PROBLEM_JSON, Problem, RefusedElement};
 pub use queue::{
     ConsumerShown, CountsShown, PatchQueue, PolicyChange, PutQueue, QueueApplied, QueuePage, QueueShown,
     SchemaBody,
 };
 pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, field_set};
 pub use record::{
-    IncrementRecord, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown, SetRecord,
+    IncrementRecord, RecordAction, RecordDeleted, RecordNumber, RecordPage, RecordResult, RecordSet,
+    RecordShown, RecordVerb, RecordsAnswer, RecordsBody, RecordsRequest, SetRecord,
 };
 pub use schedule::{
     NextTimes, PutSchedule, ScheduleAnswer, ScheduleErrorShown, SchedulePage, ScheduleRun, ScheduleShown,
@@ -91,7 +92,8 @@ pub const WAIT_MAX: Millis = Millis::minutes(5);
 /// Maximum size of a buffer's chunk, and the size that this client and the server use.
 pub const CHUNK_BYTES_MAX: usize = 16 << 20;
 pub const CHUNK_BYTES: usize = 4 << 20;
-/// Default page size of lists.
+/// Default and maximum page size of every list.
 pub const PAGE_DEFAULT: usize = 100;
+pub const PAGE_MAX: usize = 1000;
 /// Default address of a server.
 pub const ADDRESS_DEFAULT: &str = "127.0.0.1:7420";

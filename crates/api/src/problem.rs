@@ -49,6 +49,12 @@ pub struct ErrorBody {
     pub message: String,
 }
 
+/// The result of an element of a batch that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RefusedElement {
+    pub error: ErrorBody,
+}
+
 impl From<&Refusal> for ErrorBody {
     fn from(refusal: &Refusal) -> ErrorBody {
         ErrorBody { code: Code::of(refusal).name().to_owned(), message: refusal.to_string() }

@@ -43,16 +43,16 @@ pub struct ReceiveRequest {
 
 /// Parses names of payload fields.
 pub fn field_set<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<FieldSet, Refusal> {
-    names.into_iter().try_fold(FieldSet::NONE, |set, name| Ok(set.with(field(name)?)))
+    names.into_iter().try_fold(FieldSet::NONE, |set, name| Ok(set.with(field("fields", name)?)))
 }
 
-pub(crate) fn field(name: &str) -> Result<Field, Refusal> {
+pub(crate) fn field(what: &'static str, name: &str) -> Result<Field, Refusal> {
     match name {
         "payload" => Ok(Field::Blob),
         _ => Field::ALL
             .into_iter()
             .find(|field| field.name() == name)
-            .ok_or_else(|| not_one_of("fields", name, "payload, state_blob, metadata, parameters")),
+            .ok_or_else(|| not_one_of(what, name, "payload, state_blob, metadata, parameters")),
     }
 }
 

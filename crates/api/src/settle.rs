@@ -300,7 +300,7 @@ fn edits(set: Option<Box<FieldsBody>>, unset: &[String]) -> Result<FieldEdits, R
         }
     }
     for name in unset {
-        let which = field(name)?;
+        let which = field("unset", name)?;
         if edits.get(which).is_some() {
             return Err(invalid("unset", format!("{name:?} is also set, or named twice; choose one")));
         }

@@ -27,6 +27,9 @@ impl Time {
         let shown = || text.chars().take(64).collect::<String>();
         Time(match text.parse::<jiff::Timestamp>() {
             Ok(time) => Time::milliseconds(time.as_millisecond()).0,
+            Err(_) if is_too_late(text) => {
+                Err(format!("{:?} is out of range; use a time before {LATEST}", shown()))
+            }
             Err(_) => Err(format!("{:?} is not a time with a time zone; {remedy}", shown())),
         })
     }
@@ -36,9 +39,15 @@ impl Time {
         let count = u64::try_from(count).unwrap_or(0);
         Time(match Timestamp(count) {
             time if time <= LATEST => Ok(time),
-            _ => Err(format!("{count} ms after 1970 is beyond {LATEST}")),
+            _ => Err(format!("{count} ms after 1970 is out of range; use a time before {LATEST}")),
         })
     }
+}
+
+/// Whether the text begins with one of the last days of the year 9999, which cannot be a time in every time zone.
+fn is_too_late(text: &str) -> bool {
+    text.starts_with("9999-12-3")
+        && text.get(..10).is_some_and(|date| date.parse::<jiff::civil::Date>().is_ok())
 }
 
 impl From<Timestamp> for Time {
@@ -114,6 +123,10 @@ mod tests {
     fn the_latest_time_parses_to_the_same_time() {
         let latest = Time::from(LATEST);
         assert_eq!(Time::parse(&latest.to_string()), latest);
+        for late in ["9999-12-31", "9999-12-31T23:59:59Z"] {
+            let refused = Time::parse(late).into_domain("ready_at").unwrap_err().to_string();
+            assert!(refused.contains("out of range") && !refused.contains("zone"), "{refused}");
+        }
         assert!(Time::milliseconds(253_402_207_200_001).into_domain("ready_at").is_err());
     }
 }

@@ -25,12 +25,30 @@ fn check(what: &'static str, key: &str, min: usize) -> Result<(), Refusal> {
 impl Broker {
     /// Carries out one command on a record.
     pub async fn kv(&self, key: &str, command: KvCommand) -> OperationResult<KvAnswer> {
-        let key = stored(key)?;
-        match self.update(vec![Operation::Kv { key, command }]).await?.pop() {
+        self.kv_all(vec![(key.to_owned(), command)]).await?.pop().unwrap_or(Err(StoreError::Closed.into()))
+    }
+
+    /// Carries out commands on records, in order. Each has its own result.
+    pub async fn kv_all(
+        &self,
+        commands: Vec<(String, KvCommand)>,
+    ) -> Result<Vec<OperationResult<KvAnswer>>, StoreError> {
+        let mut batch = Vec::with_capacity(commands.len());
+        let checked: Vec<Result<(), Refusal>> = commands
+            .into_iter()
+            .map(|(key, command)| {
+                batch.push(Operation::Kv { key: stored(&key)?, command });
+                Ok(())
+            })
+            .collect();
+        let answers = if batch.is_empty() { Vec::new() } else { self.update(batch).await? };
+        let mut answers = answers.into_iter();
+        let mut answer = || match answers.next() {
             Some(Ok(Reply::Kv(answer))) => Ok(answer),
             Some(Err(error)) => Err(error),
             _ => Err(StoreError::Closed.into()),
-        }
+        };
+        Ok(checked.into_iter().map(|checked| checked.map_err(Into::into).and_then(|()| answer())).collect())
     }
 
     pub async fn kv_get(&self, key: &str) -> OperationResult<Option<KvRecord>> {

@@ -42,6 +42,9 @@ pub struct SetArgs {
     /// Set the record only if it does not exist. Exit code 1 if it exists.
     #[arg(long)]
     if_absent: bool,
+    /// Set the record only if it has this value. Exit code 1 if it has another.
+    #[arg(long, value_name = "VALUE", conflicts_with = "if_absent", allow_hyphen_values = true)]
+    if_value: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -74,12 +77,13 @@ pub async fn run(session: &Session, command: KvCommand) -> Result<(), Failure> {
             Some(record) => output.name_or_json(&record.value, &record),
             None => Err(Failure::Refused(format!("no record {key:?}; it was never set or has expired"))),
         },
-        KvCommand::Set(SetArgs { key, value, ttl, if_absent }) => {
+        KvCommand::Set(SetArgs { key, value, ttl, if_absent, if_value }) => {
             let value = Source::text(value).read_text()?;
-            let set =
-                client.set_record(&key, &SetRecord { value, ttl: ttl.map(Into::into), if_absent }).await?;
+            let why = if if_absent { "exists already" } else { "does not have this value" };
+            let body = SetRecord { value, ttl: ttl.map(Into::into), if_absent, if_value };
+            let set = client.set_record(&key, &body).await?;
             output.json_only(&RecordSet { set })?;
-            if set { Ok(()) } else { Err(Failure::Refused(format!("record {key:?} exists already"))) }
+            if set { Ok(()) } else { Err(Failure::Refused(format!("record {key:?} {why}"))) }
         }
         KvCommand::Increment(IncrementArgs { key, by, once, ttl }) => {
             let body = IncrementRecord { by: Some(by), once, ttl: ttl.map(Into::into) };

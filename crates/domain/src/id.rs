@@ -64,10 +64,14 @@ impl fmt::Debug for ItemId {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a UUID, like 01a1dfc8-fd66-7000-8000-000754550388")]
+pub struct IdError;
+
 impl std::str::FromStr for ItemId {
-    type Err = uuid::Error;
-    fn from_str(text: &str) -> Result<ItemId, uuid::Error> {
-        Uuid::parse_str(text).map(ItemId)
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<ItemId, IdError> {
+        Uuid::parse_str(text).map(ItemId).map_err(|_| IdError)
     }
 }
 
@@ -103,9 +107,9 @@ impl fmt::Debug for LeaseToken {
 }
 
 impl std::str::FromStr for LeaseToken {
-    type Err = uuid::Error;
-    fn from_str(text: &str) -> Result<LeaseToken, uuid::Error> {
-        Uuid::parse_str(text).map(LeaseToken)
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<LeaseToken, IdError> {
+        Uuid::parse_str(text).map(LeaseToken).map_err(|_| IdError)
     }
 }
 

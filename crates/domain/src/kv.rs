@@ -177,7 +177,7 @@ pub fn decide<'a>(
         }
         KvCommand::Replace { value: None, .. } => (delete(), KvAnswer::Won(true)),
         KvCommand::Increment { by, ttl } => {
-            let after = sum(key, record, by)?;
+            let after = sum(record, by)?;
             let kept = record.and_then(|record| record.expires_at);
             (make(after.to_string().into(), ttl, kept)?, KvAnswer::Number(after))
         }
@@ -185,12 +185,9 @@ pub fn decide<'a>(
             check_key("once", &once)?;
             let mark = mark_key(key, &once);
             if let Some(counted) = live(&mark) {
-                return Ok(KvDecision {
-                    after: Vec::new(),
-                    answer: KvAnswer::Number(number(&mark, counted)?),
-                });
+                return Ok(KvDecision { after: Vec::new(), answer: KvAnswer::Number(number(counted)?) });
             }
-            let after = sum(key, record, by)?;
+            let after = sum(record, by)?;
             let mut both = make(after.to_string().into(), Some(ttl), None)?;
             both.extend(both.first().map(|(_, record)| (mark, record.clone())));
             (both, KvAnswer::Number(after))
@@ -212,16 +209,14 @@ fn check_key(what: &'static str, key: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn number(key: &str, record: &KvRecord) -> Result<i64, Refusal> {
+fn number(record: &KvRecord) -> Result<i64, Refusal> {
     let number = std::str::from_utf8(&record.value).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| {
-        Refusal::invalid("key", format!("the value of {key:?} is not a number; use another key"))
-    })
+    number.ok_or_else(|| Refusal::invalid("key", "the value of this record is not a number; use another key"))
 }
 
 /// A missing record counts as 0.
-fn sum(key: &str, record: Option<&KvRecord>, by: i64) -> Result<i64, Refusal> {
-    let before = record.map_or(Ok(0), |record| number(key, record))?;
+fn sum(record: Option<&KvRecord>, by: i64) -> Result<i64, Refusal> {
+    let before = record.map_or(Ok(0), number)?;
     let beyond = || Refusal::invalid("by", format!("{before} + {by} does not fit into 64 bits; add less"));
     before.checked_add(by).ok_or_else(beyond)
 }

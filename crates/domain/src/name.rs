@@ -17,6 +17,17 @@ pub enum NameError {
     Malformed { what: &'static str, name: String, rule: &'static str },
 }
 
+impl NameError {
+    /// The same error about a name of another kind that follows the same rule.
+    #[must_use]
+    pub fn about(mut self, kind: &'static str) -> NameError {
+        let (NameError::Empty { what } | NameError::TooLong { what, .. } | NameError::Malformed { what, .. }) =
+            &mut self;
+        *what = kind;
+        self
+    }
+}
+
 fn check_length(what: &'static str, text: &str, max: usize) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty { what });

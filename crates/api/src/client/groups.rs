@@ -27,6 +27,7 @@ impl Client {
     /// reason, the cursor and `dry_run` of the query.
     pub async fn cancel_group(&self, name: &str, query: &ItemQuery) -> Result<BulkResult> {
         let path = path_of("/v1/groups/", name, "/cancel");
-        self.transport.call(Call::new(Method::POST, path, Repeat::Unsafe).query(query.pairs())).await
+        let call = Call::new(Method::POST, path, Repeat::Unsafe).query(query.pairs());
+        self.transport.call(self.transport.body(call, &query.reason())?).await
     }
 }

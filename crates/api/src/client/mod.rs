@@ -30,7 +30,7 @@ pub use upload::{Upload, UploadError};
 
 use crate::Format;
 use crate::filter::ItemFilter;
-use crate::item::{BulkResult, CountShown, ItemPage, ItemShown, PurgeResult};
+use crate::item::{BulkResult, CountShown, ItemPage, ItemShown};
 use crate::policy::PolicyBody;
 use crate::queue::{CountsShown, PatchQueue, PutQueue, QueueApplied, QueuePage, QueueShown};
 use crate::receive::{ReceiveAnswer, ReceiveRequest};
@@ -85,8 +85,12 @@ impl ItemQuery {
         push("view", self.view.clone());
         push("dry_run", self.dry_run.then(|| "true".to_owned()));
         push("to", self.to.clone());
-        push("reason", self.reason.clone());
         pairs
+    }
+
+    /// The body of a cancel.
+    fn reason(&self) -> CancelRequest {
+        CancelRequest { reason: self.reason.clone(), ..CancelRequest::default() }
     }
 }
 
@@ -370,11 +374,12 @@ impl Client {
     /// Runs a bulk action on matching items for a few seconds. Repeat with `next` until it is `None`.
     pub async fn act_on_all(&self, queue: &str, act: &str, query: &ItemQuery) -> Result<BulkResult> {
         let path = queue_path(queue, &format!("/items/{}", segment(act)?))?;
-        self.transport.call(Call::new(Method::POST, path, Repeat::Unsafe).query(query.pairs())).await
+        let call = Call::new(Method::POST, path, Repeat::Unsafe).query(query.pairs());
+        self.transport.call(self.transport.body(call, &query.reason())?).await
     }
 
     /// Deletes matching items for a few seconds. Repeat with `next` until it is `None`.
-    pub async fn purge(&self, queue: &str, query: &ItemQuery) -> Result<PurgeResult> {
+    pub async fn purge(&self, queue: &str, query: &ItemQuery) -> Result<BulkResult> {
         let call = Call::new(Method::DELETE, queue_path(queue, "/items")?, Repeat::Unsafe);
         self.transport.call(call.query(query.pairs())).await
     }

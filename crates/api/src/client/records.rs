@@ -4,7 +4,8 @@ use super::transport::{Call, Repeat};
 use super::{Client, ClientError, Result};
 use crate::code::Code;
 use crate::record::{
-    IncrementRecord, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown, SetRecord,
+    IncrementRecord, RecordAction, RecordNumber, RecordPage, RecordResult, RecordSet, RecordShown,
+    RecordVerb, RecordsAnswer, RecordsRequest, SetRecord,
 };
 use http::Method;
 
@@ -13,19 +14,15 @@ impl Client {
     pub async fn record(&self, key: &str) -> Result<Option<RecordShown>> {
         match self.transport.call(Call::get(path(key, ""))).await {
             Ok(shown) => Ok(Some(shown)),
-            Err(ClientError::Refused(problem))
-                if Code::parse(&problem.code) == Some(Code::RecordNotFound) =>
-            {
-                Ok(None)
-            }
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Sets a record and returns whether it was set. A call with `if_absent` is not repeated after a lost
+    /// Sets a record and returns whether it was set. A call with a condition is not repeated after a lost
     /// answer: the second call could not tell this client's record from another one.
     pub async fn set_record(&self, key: &str, body: &SetRecord) -> Result<bool> {
-        let repeat = if body.if_absent { Repeat::Unsafe } else { Repeat::Safe };
+        let repeat = if body.if_absent || body.if_value.is_some() { Repeat::Unsafe } else { Repeat::Safe };
         let call = self.transport.body(Call::new(Method::PUT, path(key, ""), repeat), body)?;
         Ok(self.transport.call::<RecordSet>(call).await?.set)
     }
@@ -40,7 +37,20 @@ impl Client {
     /// Deletes a record and returns whether it existed.
     pub async fn delete_record(&self, key: &str) -> Result<bool> {
         let call = Call::new(Method::DELETE, path(key, ""), Repeat::Safe);
-        Ok(self.transport.call::<RecordDeleted>(call).await?.deleted)
+        match self.transport.call_empty(call).await {
+            Ok(()) => Ok(true),
+            Err(error) if is_not_found(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes up to 10,000 calls about records. Each has its own result, in order.
+    pub async fn act_on_records(&self, actions: Vec<RecordAction>) -> Result<Vec<RecordResult>> {
+        let reads = actions.iter().all(|action| action.verb == RecordVerb::Get);
+        let repeat = if reads { Repeat::Safe } else { Repeat::Unsafe };
+        let call = Call::new(Method::POST, "/v1/kv".to_owned(), repeat);
+        let call = self.transport.body(call, &RecordsRequest { actions })?;
+        Ok(self.transport.call::<RecordsAnswer>(call).await?.results)
     }
 
     /// Returns a page of records whose keys begin with `prefix`, in order of key, after `cursor`.
@@ -49,6 +59,10 @@ impl Client {
         let query = prefix.into_iter().chain(cursor.map(|cursor| ("cursor", cursor.to_owned())));
         self.transport.call(Call::get("/v1/kv".to_owned()).query(query)).await
     }
+}
+
+fn is_not_found(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused(problem) if Code::parse(&problem.code) == Some(Code::RecordNotFound))
 }
 
 /// A key is any text, so its special characters are escaped.

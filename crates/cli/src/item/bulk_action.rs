@@ -143,7 +143,7 @@ pub async fn repeat_until_done(
 }
 
 /// A spinner with the progress, only on a terminal.
-pub fn bar() -> ProgressBar {
+fn bar() -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

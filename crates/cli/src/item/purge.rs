@@ -1,11 +1,9 @@
 //! `towline queue item purge`.
 
-use super::bulk_action::{MatchArgs, bar};
+use super::bulk_action::{MatchArgs, repeat_until_done};
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::output::Format;
 use clap::Args;
-use towline_api::PurgeResult;
 use towline_api::client::ItemQuery;
 
 /// Delete items by state and print how many.
@@ -21,28 +19,9 @@ pub struct PurgeArgs {
 }
 
 pub async fn run(session: &Session, args: PurgeArgs) -> Result<(), Failure> {
-    let mut query = ItemQuery { force: args.force, ..args.all.query() };
+    let query = ItemQuery { force: args.force, ..args.all.query() };
     if query.filter.state.is_none() {
         return Err(Failure::Usage("name the items to delete, for example --status failed".to_owned()));
     }
-    let (mut removed, mut matched) = (0, query.dry_run.then_some(0));
-    let bar = bar();
-    loop {
-        let purged = session.client.purge(&args.queue, &query).await?;
-        removed += purged.removed;
-        matched = matched.map(|sum| sum + purged.matched.unwrap_or(0));
-        bar.set_message(format!("{removed} items"));
-        bar.tick();
-        query.cursor = purged.next;
-        if query.cursor.is_none() {
-            break;
-        }
-    }
-    bar.finish_and_clear();
-    match session.output.requested() {
-        Some(Format::Json | Format::Ndjson) => {
-            session.output.object(&PurgeResult { removed, matched, next: None })
-        }
-        Some(Format::Table) | None => crate::output::text(&format!("{}\n", matched.unwrap_or(removed))),
-    }
+    repeat_until_done(session, query, async |query| session.client.purge(&args.queue, query).await).await
 }

@@ -86,7 +86,7 @@ fn purge_prints_the_number_of_deleted_items() {
         "469"
     );
     assert_eq!(
-        server.json(&["queue", "item", "purge", "jobs", "--status", "pending", "-o", "json"])["removed"],
+        server.json(&["queue", "item", "purge", "jobs", "--status", "pending", "-o", "json"])["done"],
         1875
     );
     assert_eq!(server.json(&["queue", "counts", "jobs"])["processing"], 1, "{lease}");

@@ -129,11 +129,11 @@ impl Caller {
         queue.map_or(Ok(()), |queue| self.check(queue, Right::Submit))
     }
 
-    /// Whether the client may read all records whose keys begin with `prefix`.
-    pub(crate) fn check_records(&self, prefix: &str) -> Result<(), ProblemResponse> {
+    /// Rejects a call about records whose keys begin with `prefix` if the client lacks the right.
+    pub(crate) fn check_records(&self, prefix: &str, right: Right) -> Result<(), ProblemResponse> {
         match &self.0 {
-            Some(token) if !token.record.access.has(Resource::Records, prefix, Right::Read) => {
-                Err(forbidden(token, &format!("kv:{}:read", if prefix.is_empty() { "*" } else { prefix })))
+            Some(token) if !token.record.access.has(Resource::Records, prefix, right) => {
+                Err(forbidden(token, &format!("kv:{}:{right}", if prefix.is_empty() { "*" } else { prefix })))
             }
             _ => Ok(()),
         }

@@ -31,7 +31,7 @@ path_parameters! {
     QueuePath(QueueName), "queue", name;
     SchedulePath(ScheduleName), "schedule", name;
     /// Topics follow the rules for queue names.
-    TopicPath(QueueName), "topic", name;
+    TopicPath(QueueName), "topic", |text| text.parse().map_err(|error: NameError| invalid(error.about("topic").to_string()));
     /// Any text: the broker checks the key of a record.
     KeyPath(String), "key", |text| Ok(text.to_owned());
     GroupPath(String), "group", group;

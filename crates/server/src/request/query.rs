@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use std::str::FromStr;
 use std::time::Duration;
 use towline_api::payload::Form;
-use towline_api::{Code, Span, Time, WAIT_MAX};
+use towline_api::{Code, PAGE_DEFAULT, PAGE_MAX, Span, Time, WAIT_MAX};
 use towline_domain::{FieldSet, Millis, Timestamp};
 
 /// The parameters that the route has not read yet, and the names it has read.
@@ -98,6 +98,11 @@ impl Query {
             return Err(invalid(name, format!("{number} is out of range; use 1 to {max}")));
         }
         Ok(number)
+    }
+
+    /// The size of a page.
+    pub(crate) fn limit(&mut self) -> Result<usize, ProblemResponse> {
+        self.number("limit", PAGE_DEFAULT, PAGE_MAX)
     }
 
     /// How long the client is willing to wait.

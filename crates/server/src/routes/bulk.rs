@@ -3,7 +3,7 @@
 use super::filter::{cursor, filter, next};
 use crate::app::App;
 use crate::auth::{Caller, Right};
-use crate::request::{BulkActionPath, Query, QueuePath, invalid};
+use crate::request::{BulkActionPath, DecodedBody, Query, QueuePath, invalid};
 use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::Response;
@@ -11,7 +11,7 @@ use futures::FutureExt;
 use std::collections::HashSet;
 use std::pin::{Pin, pin};
 use std::time::Duration;
-use towline_api::{BulkResult, Code, CountShown, ItemFilter, PurgeResult};
+use towline_api::{BulkResult, CancelRequest, Code, CountShown, ItemFilter};
 use towline_domain::{FieldSet, ItemId, QueueName, Refusal, StateName};
 use towline_store::{BulkAction, Cursor, Filter, Operation, StoreError};
 
@@ -32,7 +32,7 @@ const TIME_MAX: Duration = Duration::from_secs(5);
         ("dry_run" = Option<bool>, Query, description = "Count the items without deleting them"),
     ),
     responses(
-        (status = 200, description = "How many items were deleted. A `state` is required; `all` selects every state.", body = PurgeResult),
+        (status = 200, description = "How many items were deleted. A `state` is required; `all` selects every state.", body = BulkResult),
     ))]
 pub(super) async fn purge(
     State(app): State<App>,
@@ -48,12 +48,10 @@ pub(super) async fn purge(
     query.end()?;
     check_selection(filter.head.state.is_some(), filter.head.state, all)?;
     if dry_run {
-        let CountShown { count, next } = count_matching(&app, &filter, after).await?;
-        return respond.with(&PurgeResult { removed: 0, matched: Some(count), next });
+        let CountShown { count: matched, next } = count_matching(&app, &filter, after).await?;
+        return respond.with(&BulkResult { matched, next, ..BulkResult::default() });
     }
-    let BulkResult { done, next, .. } =
-        run_action(&app, &caller, &BulkAction::Delete { force }, &filter, after).await?;
-    respond.with(&PurgeResult { removed: done, matched: None, next })
+    respond.with(&run_action(&app, &caller, &BulkAction::Delete { force }, &filter, after).await?)
 }
 
 /// Run a bulk action on all items that match the filter.
@@ -66,10 +64,10 @@ pub(super) async fn purge(
         ("action" = String, Path, description = "cancel, redrive, pause, resume, set-priority or move. Without `state`, the action selects the items it applies to. At least one filter is required; `state=all` selects all of these items"),
         ItemFilter,
         ("to" = Option<String>, Query, description = "The target queue of a move, or the number of a set-priority"),
-        ("reason" = Option<String>, Query, description = "The reason of a cancel"),
         ("cursor" = Option<String>, Query, description = "`next` of the previous response"),
         ("dry_run" = Option<bool>, Query, description = "Count the items without changing them"),
     ),
+    request_body(content = CancelRequest, description = "The reason of a cancel. Other actions have an empty body"),
     responses(
         (status = 200, description = "How many items were changed.", body = BulkResult),
         (status = 404, description = "The queue or the bulk action does not exist."),
@@ -82,9 +80,14 @@ pub(super) async fn run(
     BulkActionPath(name): BulkActionPath,
     caller: Caller,
     mut query: Query,
+    DecodedBody(body, ..): DecodedBody<CancelRequest>,
 ) -> Result<Response, ProblemResponse> {
+    check_no_lease(&body)?;
+    if body.reason.is_some() && name != "cancel" {
+        return Err(invalid("reason", format!("not for {name}; it goes with cancel")));
+    }
     let action = match name {
-        "cancel" => BulkAction::Cancel { reason: query.one("reason")?.unwrap_or_default() },
+        "cancel" => BulkAction::Cancel { reason: body.reason.unwrap_or_default() },
         "redrive" => BulkAction::Redrive,
         "pause" => BulkAction::Pause,
         "resume" => BulkAction::Resume,
@@ -113,6 +116,14 @@ pub(super) async fn run(
         return respond.with(&BulkResult { matched, next, ..BulkResult::default() });
     }
     respond.with(&run_action(&app, &caller, &action, &filter, after).await?)
+}
+
+/// A lease is of one item.
+pub(super) fn check_no_lease(body: &CancelRequest) -> Result<(), ProblemResponse> {
+    match body.lease {
+        Some(_) => Err(invalid("lease", "not for many items; it goes with the cancel of one item")),
+        None => Ok(()),
+    }
 }
 
 /// Whether the request says `state=all`. Lists do not know this value.

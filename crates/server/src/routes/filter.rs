@@ -140,7 +140,14 @@ fn failure_kind(what: &'static str, text: &str) -> Result<FailureKind, ProblemRe
 }
 
 pub(super) fn cursor(query: &mut Query) -> Result<Option<Cursor>, ProblemResponse> {
-    Ok(query.parse("cursor")?.map(Cursor))
+    let Some(text) = query.one("cursor")? else { return Ok(None) };
+    let number = text.parse().map_err(|_| {
+        invalid(
+            "cursor",
+            format!("{:?} is not a cursor; send `next` of the previous response", excerpt(&text)),
+        )
+    })?;
+    Ok(Some(Cursor(number)))
 }
 
 pub(super) fn next(cursor: Option<Cursor>) -> Option<String> {

@@ -3,16 +3,16 @@
 //! Members of a group may be in any queue, so these routes require a right on the group or on all queues. A client with a right on some
 //! queues can list the items of a group there.
 
-use super::bulk::{count_matching, run_action};
+use super::bulk::{check_no_lease, count_matching, run_action};
 use super::filter::cursor;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::request::{GroupPath, NoQuery, Query, invalid};
+use crate::request::{DecodedBody, GroupPath, NoQuery, Query, invalid};
 use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::Response;
 use std::time::Duration;
-use towline_api::{BulkResult, CountShown, GroupShown, Span};
+use towline_api::{BulkResult, CancelRequest, CountShown, GroupShown, Span};
 use towline_domain::{HeadFilter, StateName, limits};
 use towline_store::{BulkAction, Filter};
 
@@ -70,10 +70,10 @@ pub(super) async fn wait(
 #[utoipa::path(post, path = "/v1/groups/{group}/cancel", operation_id = "cancel_group", tag = "groups", security(("token" = ["group:{group}:admin"])),
     params(
         ("group" = String, Path),
-        ("reason" = Option<String>, Query, description = "Stored with each item"),
         ("cursor" = Option<String>, Query, description = "`next` of the previous response"),
         ("dry_run" = Option<bool>, Query, description = "Count the items without cancelling them"),
     ),
+    request_body = CancelRequest,
     responses(
         (status = 200, description = "How many items were cancelled.", body = BulkResult),
     ))]
@@ -83,8 +83,10 @@ pub(super) async fn cancel(
     caller: Caller,
     GroupPath(group): GroupPath,
     mut query: Query,
+    DecodedBody(body, ..): DecodedBody<CancelRequest>,
 ) -> Result<Response, ProblemResponse> {
-    let action = BulkAction::Cancel { reason: query.one("reason")?.unwrap_or_default() };
+    check_no_lease(&body)?;
+    let action = BulkAction::Cancel { reason: body.reason.unwrap_or_default() };
     let after = cursor(&mut query)?;
     let dry_run = query.flag("dry_run")?;
     query.end()?;

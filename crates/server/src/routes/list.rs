@@ -12,8 +12,8 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
 use towline_api::payload::Form;
-use towline_api::{ItemFilter, ItemPage, ItemShown, PAGE_DEFAULT};
-use towline_domain::{FieldSet, Policy, QueueName, limits};
+use towline_api::{ItemFilter, ItemPage, ItemShown, PAGE_DEFAULT, PAGE_MAX};
+use towline_domain::{FieldSet, Policy, QueueName};
 use towline_store::{Cursor, Filter, StoreError, StoredItem};
 
 const NDJSON: &str = "application/x-ndjson";
@@ -27,7 +27,7 @@ const STREAM_PAGE_PAYLOADS: usize = 4;
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only described; ListRequest parses the query string")]
 struct ListParams {
-    /// Maximum number of items. Default: 100 for a page, which has at most 10000; all for a stream
+    /// Maximum number of items. Default: 100 for a page, which has at most 1000; all for a stream
     #[param(minimum = 1)]
     limit: Option<usize>,
     /// `next` of the previous page
@@ -76,7 +76,7 @@ impl ListRequest {
     ) -> Result<Response, ProblemResponse> {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if accept.split([',', ';']).any(|format| format.trim().eq_ignore_ascii_case(NDJSON)) {
-            check_limit(self.limit.map_or(1, |limit| limit.min(limits::PAGE_MAX)))?;
+            check_limit(self.limit.map_or(1, |limit| limit.min(PAGE_MAX)))?;
             return Ok(stream_all(app, self));
         }
         let limit = self.limit.unwrap_or(PAGE_DEFAULT);
@@ -95,8 +95,8 @@ impl ListRequest {
 }
 
 fn check_limit(limit: usize) -> Result<(), ProblemResponse> {
-    if !(1..=limits::PAGE_MAX).contains(&limit) {
-        return Err(invalid("limit", format!("{limit} is out of range; use 1 to {}", limits::PAGE_MAX)));
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(invalid("limit", format!("{limit} is out of range; use 1 to {PAGE_MAX}")));
     }
     Ok(())
 }

@@ -95,7 +95,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(schedules::run))
         .routes(routes!(schedules::next))
         .routes(routes!(events::follow))
-        .routes(routes!(records::list))
+        .routes(routes!(records::list, records::act))
         .routes(routes!(records::get, records::set, records::delete))
         .routes(routes!(records::increment))
         .routes(routes!(topics::publish, topics::subscribe))

@@ -1,11 +1,15 @@
-//! Completes the OpenAPI description with the security scheme and with the errors that many routes share.
+//! Completes the OpenAPI description with the security scheme, with the errors that many routes share, and with MessagePack.
+
+mod examples;
+mod schemas;
 
 use crate::auth::SCHEME;
-use towline_api::PROBLEM_JSON;
+use towline_api::{Format, PROBLEM_JSON};
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 
+const JSON: &str = "application/json";
 const EVERY_ROUTE: [(&str, &str); 8] = [
     ("400", "The request is not valid; `detail` says why."),
     ("401", "The server requires a token, and the request has no valid one."),
@@ -40,6 +44,7 @@ const TOKEN: &str = "`tow_<id>_<secret>`, if the server requires tokens. Each ro
 
 /// Adds the security scheme, and to every operation the errors that it does not list itself.
 pub(super) fn complete(openapi: &mut OpenApi) {
+    schemas::complete(openapi);
     let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(TOKEN)).build();
     let components = openapi.components.get_or_insert_default();
     components.add_security_scheme(SCHEME, SecurityScheme::Http(scheme));
@@ -56,10 +61,49 @@ pub(super) fn complete(openapi: &mut OpenApi) {
         ];
         for (operation, not_found) in operations {
             if let Some(operation) = operation {
+                add_message_pack(operation);
                 add_errors(operation, not_found.map(|(_, description)| *description));
             }
         }
     }
+    examples::add(openapi);
+}
+
+/// Every body in JSON can be one in MessagePack.
+fn add_message_pack(operation: &mut Operation) {
+    let packed = |json: &Content| {
+        let content = ContentBuilder::new().schema(json.schema.clone()).build();
+        (Format::MessagePack.content_type().to_owned(), RefOr::T(content))
+    };
+    if let Some(RefOr::T(body)) = &mut operation.request_body {
+        let added = json(body.content.get_mut(JSON)).map(|json| packed(json));
+        body.content.extend(added);
+    }
+    for response in operation.responses.responses.values_mut() {
+        if let RefOr::T(response) = response {
+            let added = json(response.content.get_mut(JSON)).map(|json| packed(json));
+            response.content.extend(added);
+        }
+    }
+}
+
+fn json(content: Option<&mut RefOr<Content>>) -> Option<&mut Content> {
+    match content {
+        Some(RefOr::T(content)) => Some(content),
+        _ => None,
+    }
+}
+
+/// The body of a request, if it is JSON.
+fn request_body(operation: &mut Operation) -> Option<&mut Content> {
+    match &mut operation.request_body {
+        Some(RefOr::T(body)) => json(body.content.get_mut(JSON)),
+        _ => None,
+    }
+}
+
+fn reference(schema: &str) -> Ref {
+    Ref::from_schema_name(schema)
 }
 
 fn add_errors(operation: &mut Operation, not_found: Option<&str>) {
@@ -78,5 +122,5 @@ fn add_errors(operation: &mut Operation, not_found: Option<&str>) {
 }
 
 fn problem() -> Content {
-    ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build()
+    ContentBuilder::new().schema(Some(reference("Problem"))).build()
 }

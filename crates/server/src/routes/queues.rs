@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use towline_api::{CountsShown, PatchQueue, PolicyChange, PutQueue, QueueApplied, QueuePage, QueueShown};
 use towline_domain::change::Answer;
-use towline_domain::{Policy, PolicyPatch, QueueName, Refusal, limits};
+use towline_domain::{Policy, PolicyPatch, QueueName, Refusal};
 use towline_store::{Operation, OperationError, QueueView};
 
 pub(super) async fn find(app: &App, queue: QueueName) -> Result<QueueView, ProblemResponse> {
@@ -63,7 +63,7 @@ async fn change_and_show(
 #[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues", security(("token" = ["any"])),
     params(
         ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
-        ("limit" = Option<usize>, Query, description = "Maximum number of entries, up to 10000. Default: 1000", minimum = 1, maximum = 10000),
+        ("limit" = Option<usize>, Query, description = "Maximum number of entries, up to 1000. Default: 100", minimum = 1, maximum = 1000),
     ),
     responses(
         (status = 200, description = "A page.", body = QueuePage),
@@ -75,7 +75,7 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
     let after: Option<QueueName> = query.parse("cursor")?;
-    let limit = query.number("limit", 1000, limits::PAGE_MAX)?;
+    let limit = query.limit()?;
     query.end()?;
     let views = app.broker.store().queues(after, limit).await?;
     let next = (views.len() == limit).then(|| views.last().map(|view| view.queue.name.to_string())).flatten();

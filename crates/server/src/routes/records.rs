@@ -2,26 +2,32 @@
 
 use super::unexpected;
 use crate::app::App;
-use crate::auth::Caller;
-use crate::request::{DecodedBody, KeyPath, NoQuery, Query};
+use crate::auth::{Caller, Right};
+use crate::request::{DecodedBody, KeyPath, NoQuery, Query, excerpt};
 use crate::response::{ProblemResponse, Responder, run_blocking_if_large};
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
 use towline_api::{
-    Code, IncrementRecord, RecordDeleted, RecordNumber, RecordPage, RecordSet, RecordShown, SetRecord,
+    Code, Element, IncrementRecord, RecordAction, RecordDeleted, RecordNumber, RecordPage, RecordResult,
+    RecordSet, RecordShown, RecordsAnswer, RecordsBody, RecordsRequest, RefusedElement, SetRecord,
 };
 use towline_domain::kv::{KvAnswer, KvCommand};
-use towline_domain::limits::KV_PAGE_MAX;
+use towline_domain::limits::{self, KV_PAGE_MAX};
+use towline_store::StoreError;
+
+/// A page of records ends after values of this size.
+const PAGE_BYTES: usize = 4 << 20;
 
 /// List records in byte order of their keys.
 #[utoipa::path(get, path = "/v1/kv", operation_id = "list_records", tag = "records", security(("token" = ["kv:{prefix}:read"])),
     params(
         ("prefix" = Option<String>, Query, description = "Only records whose keys have this prefix. Default: all"),
         ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
-        ("limit" = Option<usize>, Query, description = "Maximum number of records, up to 64. Default: 64", minimum = 1, maximum = 64),
+        ("limit" = Option<usize>, Query, description = "Maximum number of entries, up to 1000. Default: 100", minimum = 1, maximum = 1000),
     ),
     responses(
-        (status = 200, description = "A page.", body = RecordPage),
+        (status = 200, description = "A page. It ends early when its values are large.", body = RecordPage),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -30,14 +36,93 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
     let (prefix, cursor) = (query.one("prefix")?.unwrap_or_default(), query.one("cursor")?);
-    let limit = query.number("limit", KV_PAGE_MAX, KV_PAGE_MAX)?;
+    let limit = query.limit()?;
     query.end()?;
-    caller.check_records(&prefix)?;
-    let found = app.broker.kv_list(&prefix, cursor.as_deref(), limit).await?;
-    let next = found.last().filter(|_| found.len() >= limit).map(|(key, _)| key.clone());
-    let bytes: usize = found.iter().map(|(_, record)| record.value.len()).sum();
-    let records = found.into_iter().map(|(key, record)| RecordShown::new(key, &record)).collect();
+    caller.check_records(&prefix, Right::Read)?;
+    let (mut records, mut after, mut bytes) = (Vec::new(), cursor, 0);
+    let next = loop {
+        let wanted = KV_PAGE_MAX.min(limit - records.len());
+        let found = app.broker.kv_list(&prefix, after.as_deref(), wanted).await?;
+        let Some((last, _)) = found.last() else { break None };
+        after = Some(last.clone());
+        bytes += found.iter().map(|(_, record)| record.value.len()).sum::<usize>();
+        records.extend(found.into_iter().map(|(key, record)| RecordShown::new(key, &record)));
+        if records.len() >= limit || bytes >= PAGE_BYTES {
+            break after;
+        }
+    };
     run_blocking_if_large(bytes, || respond.with(&RecordPage { records, next }))
+}
+
+/// Make calls about many records: get, set, increment, delete.
+///
+/// The response contains a result for each call, in the same order. The server makes the changes in order, and then reads the
+/// records of all `get`s. The calls are not a transaction: each succeeds or is refused by itself.
+#[utoipa::path(post, path = "/v1/kv", operation_id = "act_on_records", tag = "records", security(("token" = ["any"])), request_body = RecordsRequest, responses(
+    (status = 200, description = "The result for each call.", body = RecordsAnswer),
+    (status = 413, description = "Too many calls, or the body is too large."),
+))]
+pub(super) async fn act(
+    State(app): State<App>,
+    _: NoQuery,
+    respond: Responder,
+    caller: Caller,
+    DecodedBody(body, ..): DecodedBody<RecordsBody>,
+) -> Result<Response, ProblemResponse> {
+    let prepare = |Element(action): Element<RecordAction>| match action {
+        Ok(action) => {
+            let (key, command) = action.into_domain()?;
+            caller.check_records(&key, if command.is_some() { Right::Write } else { Right::Read })?;
+            Ok((key, command))
+        }
+        Err(malformed) => Err(ProblemResponse::from(malformed)),
+    };
+    let calls: Vec<_> = body.actions.into_iter().map(prepare).collect();
+    let gets = calls.iter().flatten().filter(|(_, command)| command.is_none()).count();
+    StoreError::check_size("actions", calls.len(), limits::BATCH_MAX)?;
+    StoreError::check_size("gets among the actions", gets, KV_PAGE_MAX)?;
+    let commands = calls.iter().flatten().filter_map(|(key, command)| Some((key.clone(), command.clone()?)));
+    let mut answers = app.broker.kv_all(commands.collect()).await?.into_iter();
+    let mut results = Vec::with_capacity(calls.len());
+    for call in calls {
+        let result = match call {
+            Ok((key, None)) => shown(&app, key).await.map(RecordResult::Shown),
+            Ok((_, Some(command))) => answers
+                .next()
+                .unwrap_or(Err(StoreError::Closed.into()))
+                .map_err(Into::into)
+                .and_then(|answer| changed(&command, answer)),
+            Err(refused) => Err(refused),
+        };
+        results.push(result.unwrap_or_else(|problem| {
+            RecordResult::Refused(RefusedElement { error: problem.into_element_error() })
+        }));
+    }
+    let count = results.len();
+    respond.with_many(&RecordsAnswer { results }, count)
+}
+
+async fn shown(app: &App, key: String) -> Result<RecordShown, ProblemResponse> {
+    match app.broker.kv_get(&key).await? {
+        Some(record) => Ok(RecordShown::new(key, &record)),
+        None => Err(not_found(&key)),
+    }
+}
+
+fn not_found(key: &str) -> ProblemResponse {
+    let key = excerpt(key);
+    let detail = format!("there is no record {key:?}; it was never set, or it has expired");
+    ProblemResponse::new(Code::RecordNotFound, detail)
+}
+
+fn changed(command: &KvCommand, answer: KvAnswer) -> Result<RecordResult, ProblemResponse> {
+    match (command, answer) {
+        (KvCommand::Replace { value: None, .. }, KvAnswer::Won(deleted))
+        | (_, KvAnswer::Deleted(deleted)) => Ok(RecordResult::Deleted(RecordDeleted { deleted })),
+        (_, KvAnswer::Done) => Ok(RecordResult::Set(RecordSet { set: true })),
+        (_, KvAnswer::Won(set)) => Ok(RecordResult::Set(RecordSet { set })),
+        (_, KvAnswer::Number(value)) => Ok(RecordResult::Number(RecordNumber { value })),
+    }
 }
 
 /// Show a record.
@@ -51,14 +136,10 @@ pub(super) async fn get(
     respond: Responder,
     KeyPath(key): KeyPath,
 ) -> Result<Response, ProblemResponse> {
-    let Some(record) = app.broker.kv_get(&key).await? else {
-        let detail = format!("there is no record {key:?}; it was never set, or it has expired");
-        return Err(ProblemResponse::new(Code::RecordNotFound, detail));
-    };
-    respond.with(&RecordShown::new(key, &record))
+    respond.with(&shown(&app, key).await?)
 }
 
-/// Set a record. With `if_absent`, set it only if it does not exist.
+/// Set a record. With `if_absent`, set it only if it does not exist; with `if_value`, only if it has this value.
 #[utoipa::path(put, path = "/v1/kv/{key}", operation_id = "set_record", tag = "records", security(("token" = ["kv:{key}:write"])), params(("key" = String, Path)), request_body = SetRecord, responses(
     (status = 200, description = "Whether the record was set.", body = RecordSet),
     (status = 507, description = "The store is full."),
@@ -101,16 +182,17 @@ pub(super) async fn increment(
 
 /// Delete a record.
 #[utoipa::path(delete, path = "/v1/kv/{key}", operation_id = "delete_record", tag = "records", security(("token" = ["kv:{key}:write"])), params(("key" = String, Path)), responses(
-    (status = 200, description = "Whether the record existed.", body = RecordDeleted),
+    (status = 204, description = "Deleted."),
+    (status = 404, description = "The record does not exist, or it has expired."),
 ))]
 pub(super) async fn delete(
     State(app): State<App>,
     _: NoQuery,
-    respond: Responder,
     KeyPath(key): KeyPath,
 ) -> Result<Response, ProblemResponse> {
-    let KvAnswer::Deleted(deleted) = app.broker.kv(&key, KvCommand::Delete).await? else {
-        return Err(unexpected());
-    };
-    respond.with(&RecordDeleted { deleted })
+    match app.broker.kv(&key, KvCommand::Delete).await? {
+        KvAnswer::Deleted(true) => Ok(StatusCode::NO_CONTENT.into_response()),
+        KvAnswer::Deleted(false) => Err(not_found(&key)),
+        _ => Err(unexpected()),
+    }
 }

@@ -7,16 +7,12 @@ use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use towline_api::{
-    NextTimes, PAGE_DEFAULT, PutSchedule, ScheduleAnswer, SchedulePage, ScheduleRun, ScheduleShown,
-};
+use towline_api::{NextTimes, PutSchedule, ScheduleAnswer, SchedulePage, ScheduleRun, ScheduleShown};
 use towline_broker::IfDifferent;
 use towline_domain::{Refusal, Schedule, ScheduleName, limits};
 
 /// Default number of next times.
 const NEXT_DEFAULT: usize = 5;
-/// Lower than for other lists, because each schedule contains an item.
-const LIST_MAX: usize = 1000;
 
 async fn find(app: &App, name: &ScheduleName) -> Result<Schedule, ProblemResponse> {
     let found = app.broker.schedule(name).await?;
@@ -39,7 +35,7 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
     let after: Option<ScheduleName> = query.parse("cursor")?;
-    let limit = query.number("limit", PAGE_DEFAULT, LIST_MAX)?;
+    let limit = query.limit()?;
     query.end()?;
     let found = app.broker.schedules(after.as_ref(), limit).await?;
     let next = found.last().filter(|_| found.len() >= limit).map(|last| last.name.to_string());

@@ -9,9 +9,8 @@ use crate::request::{DecodedBody, NoQuery, Query, TokenPath, excerpt};
 use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::Response;
-use towline_api::{Code, NewToken, PAGE_DEFAULT, Secret, TokenCreated, TokenPage, TokenShown, Whoami};
+use towline_api::{Code, NewToken, Secret, TokenCreated, TokenPage, TokenShown, Whoami};
 use towline_broker::entropy;
-use towline_domain::limits;
 
 /// Create a token.
 ///
@@ -41,7 +40,7 @@ pub(super) async fn create(
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens", security(("token" = ["admin"])),
     params(
         ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
-        ("limit" = Option<usize>, Query, description = "Maximum number of tokens, up to 10000. Default: 100", minimum = 1, maximum = 10000),
+        ("limit" = Option<usize>, Query, description = "Maximum number of entries to look at, up to 1000. Default: 100", minimum = 1, maximum = 1000),
     ),
     responses(
         (status = 200, description = "A page.", body = TokenPage),
@@ -52,7 +51,7 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
     let after: TokenId = query.parse("cursor")?.unwrap_or(0);
-    let limit = query.number("limit", PAGE_DEFAULT, limits::PAGE_MAX)?;
+    let limit = query.limit()?;
     query.end()?;
     let (tokens, next) = TokenStore::Broker(&app.broker).list(after, limit).await?;
     let count = tokens.len();

@@ -26,7 +26,7 @@ async fn an_error_names_the_field_that_is_wrong() {
         (r#"{"ready_at":{}}"#, &["ready_at: ", "a time like"]),
         (r#"{"payload":5}"#, &["payload: ", "base64"]),
         (r#"{"id":5}"#, &["id: ", "a string"]),
-        (r#"{"fee":-1}"#, &["fee: ", "u64"]),
+        (r#"{"fee":-1}"#, &["fee: ", "expected a whole number from 0"]),
         (r#"{"priority":99999999999999999999}"#, &["priority: "]),
         (r#"{"priority":1e999}"#, &["priority: ", "out of range"]),
         (r#"{"max_retries":1.5}"#, &["max_retries: "]),

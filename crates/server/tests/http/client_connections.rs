@@ -123,7 +123,7 @@ async fn the_client_supports_every_call_in_both_formats() {
         client.submit("jobs", vec![NewItem::default(); 3]).await.unwrap();
         let filter = ItemFilter { state: Some("all".to_owned()), ..ItemFilter::default() };
         let purge = ItemQuery { filter, ..ItemQuery::default() };
-        assert_eq!(client.purge("jobs", &purge).await.unwrap().removed, 3);
+        assert_eq!(client.purge("jobs", &purge).await.unwrap().done, 3);
         assert_eq!(client.close_queue("jobs").await.unwrap().state, "completed");
         client.delete_queue("jobs", true).await.unwrap();
     }

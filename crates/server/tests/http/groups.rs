@@ -35,7 +35,7 @@ async fn a_group_spans_queues_and_is_cancelled_as_a_whole() {
     let cancel = format!("/v1/groups/{path}/cancel");
     let dry = server.call(Method::POST, &format!("{cancel}?dry_run=true"), None).await.success();
     assert_eq!((&dry["matched"], &dry["done"]), (&json!(2), &json!(0)));
-    let done = server.call(Method::POST, &format!("{cancel}?reason=enough"), None).await.success();
+    let done = server.post(&cancel, json!({"reason": "enough"})).await.success();
     assert_eq!((&done["done"], &done["next"]), (&json!(2), &Value::Null));
     let shown = server.get(&format!("/v1/groups/{path}/wait?timeout=20s&expect=3")).await.success();
     assert_eq!((&shown["done"], counts(&shown)), (&json!(true), [3, 0, 1, 2, 0]));

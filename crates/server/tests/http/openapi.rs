@@ -134,6 +134,83 @@ fn every_reference_resolves_and_every_schema_is_used() {
 }
 
 #[test]
+fn every_json_body_can_be_messagepack_and_every_request_has_an_example() {
+    let description = description();
+    for (method, path, operation) in operations(&description) {
+        let bodies = operation["responses"].as_object().unwrap().values().chain(operation.get("requestBody"));
+        for content in
+            bodies.map(|body| &body["content"]).filter(|content| content["application/json"].is_object())
+        {
+            let [json, packed] =
+                ["application/json", "application/msgpack"].map(|format| &content[format]["schema"]);
+            assert_eq!(json, packed, "{method} {path}");
+        }
+        if let Some(content) = operation["requestBody"]["content"].get("application/json") {
+            assert!(content["example"].is_object(), "{method} {path} has no example");
+        }
+    }
+}
+
+/// The examples are read as the types of their routes.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_is_a_well_formed_request() {
+    let server = TestServer::start().await;
+    for (method, path, operation) in operations(&description()) {
+        let Some(example) = operation["requestBody"]["content"]["application/json"].get("example") else {
+            continue;
+        };
+        let path = path
+            .replace("{queue}", "jobs")
+            .replace("{verb}", "commit")
+            .replace("{action}", "cancel")
+            .replace("{n}", "0")
+            .replace("{id}", "01a1dfc8-fd66-7000-8000-000754550388");
+        // A name of its own for each, so that the examples do not meet.
+        let name = operation["operationId"].as_str().unwrap();
+        let path = ["{schedule}", "{topic}", "{key}", "{group}"]
+            .iter()
+            .fold(path, |path, parameter| path.replace(parameter, name));
+        let method = method.to_uppercase().parse().unwrap();
+        let answer = server.call(method, &path, Some(example.clone())).await;
+        if !answer.status.is_success() {
+            let code = answer.code();
+            assert!(!["malformed_body", "too_large"].contains(&code), "{path}: {}", answer.json());
+            // A bulk action needs a filter; it is not part of the body.
+            assert!(code != "invalid" || path.ends_with("/items/cancel"), "{path}: {}", answer.json());
+        }
+    }
+}
+
+#[test]
+fn schemas_say_which_names_and_shapes_are_possible() {
+    fn null_defaults(value: &Value) -> usize {
+        match value {
+            Value::Object(object) => {
+                let own = usize::from(object.get("default").is_some_and(Value::is_null));
+                own + object.values().map(null_defaults).sum::<usize>()
+            }
+            Value::Array(array) => array.iter().map(null_defaults).sum(),
+            _ => 0,
+        }
+    }
+    let description = description();
+    let schemas = &description["components"]["schemas"];
+    assert_eq!(null_defaults(schemas), 0);
+    let state = &schemas["ItemShown"]["properties"]["state"];
+    assert!(state["enum"].as_array().unwrap().contains(&Value::from("waiting")), "{state}");
+    assert_eq!(schemas["QueueShown"]["properties"]["state"]["enum"].as_array().unwrap().len(), 3);
+    for (result, required) in [("Submitted", ["id", "created"]), ("Settled", ["id", "state"])] {
+        let shapes = schemas[result]["oneOf"].as_array().unwrap();
+        assert_eq!(shapes[0]["required"], Value::from(required.to_vec()));
+        assert!(shapes[0]["properties"].get("error").is_none());
+        assert_eq!(shapes[1]["required"], Value::from(vec!["error"]));
+    }
+    let submit = &description["paths"]["/v1/queues/{queue}/items"]["post"]["requestBody"]["content"];
+    assert_eq!(submit["application/json"]["schema"]["oneOf"].as_array().unwrap().len(), 2);
+    assert!(schemas["SingleItem"]["properties"]["wait"].is_object());
+}
+
+#[test]
 fn a_duration_is_a_string_or_a_number() {
     let description = description();
     let schemas = &description["components"]["schemas"];

@@ -13,19 +13,19 @@ async fn a_purge_deletes_only_items_in_the_given_state() {
     let path = "/v1/queues/jobs/items";
     assert_eq!(
         server.delete(&format!("{path}?state=failed")).await.success(),
-        json!({"removed": 1, "next": null})
+        json!({"matched": 1, "done": 1, "left": {}, "next": null})
     );
     assert_eq!(
         server.delete(&format!("{path}?state=failed")).await.success(),
-        json!({"removed": 0, "next": null})
+        json!({"matched": 0, "done": 0, "left": {}, "next": null})
     );
-    assert_eq!(server.delete(&format!("{path}?state=pending&tag=a%3Db")).await.success()["removed"], 1);
-    assert_eq!(server.delete(&format!("{path}?status=scheduled")).await.success()["removed"], 1);
+    assert_eq!(server.delete(&format!("{path}?state=pending&tag=a%3Db")).await.success()["done"], 1);
+    assert_eq!(server.delete(&format!("{path}?status=scheduled")).await.success()["done"], 1);
     // Items with a lease stay.
-    assert_eq!(server.delete(&format!("{path}?state=processing")).await.success()["removed"], 0);
-    assert_eq!(server.delete(&format!("{path}?state=all")).await.success()["removed"], 1);
+    assert_eq!(server.delete(&format!("{path}?state=processing")).await.success()["done"], 0);
+    assert_eq!(server.delete(&format!("{path}?state=all")).await.success()["done"], 1);
     assert_eq!(server.counts("jobs").await["processing"], 1);
-    assert_eq!(server.delete(&format!("{path}?state=all&force=true")).await.success()["removed"], 1);
+    assert_eq!(server.delete(&format!("{path}?state=all&force=true")).await.success()["done"], 1);
     server.act(&made[1], "commit", json!({"lease": held["items"][1]["lease"]})).await.code();
 }
 
@@ -65,7 +65,7 @@ async fn a_stream_resumes_at_a_cursor() {
     let cursor = page["next"].as_str().unwrap();
     let purged =
         server.delete(&format!("/v1/queues/jobs/items?state=pending&cursor={cursor}")).await.success();
-    assert_eq!(purged, json!({"removed": 2_000, "next": null}));
+    assert_eq!((&purged["done"], &purged["next"]), (&json!(2_000), &json!(null)));
     assert_eq!(server.counts("jobs").await["pending"], 500);
     server.item(&made[499]).await;
     server.get(&format!("/v1/items/{}", made[500])).await.problem("item_not_found");

@@ -2,10 +2,10 @@
 
 use crate::test_server::TestServer;
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use towline_api::client::TopicEvent;
-use towline_api::{Client, IncrementRecord, SetRecord};
+use towline_api::{Client, IncrementRecord, RecordAction, RecordResult, SetRecord};
 use towline_domain::limits;
 
 fn set(value: &str) -> SetRecord {
@@ -93,7 +93,7 @@ async fn records_are_listed_by_prefix_without_internal_records() {
     let page = server.get("/v1/kv?prefix=a/&limit=2&cursor=a/000").await.success();
     assert_eq!(page["records"][0]["key"], "a/001");
     assert_eq!(page["next"], "a/002");
-    server.get("/v1/kv?limit=65").await.problem("invalid");
+    server.get("/v1/kv?limit=1001").await.problem("invalid");
     server.get("/v1/kv?prefx=a").await.problem("invalid");
 }
 
@@ -119,7 +119,8 @@ async fn a_message_reaches_every_subscriber_of_its_topic_and_no_other() {
     while client.publish("news", "again").await.unwrap() > 0 {
         tokio::task::yield_now().await;
     }
-    server.call(Method::POST, "/v1/topics/no%20good", Some(json!({"message": ""}))).await.problem("invalid");
+    let refused = server.post("/v1/topics/no%20good", json!({"message": ""})).await.problem("invalid");
+    assert!(refused.starts_with("topic name \"no good\"") && !refused.contains("queue"), "{refused}");
     server.get("/v1/topics/news?for=soon").await.problem("invalid");
     // Subscriptions end when the server stops.
     server.stopped().await;
@@ -146,4 +147,81 @@ async fn a_subscriber_that_does_not_read_is_cut_off_with_a_last_event() {
     };
     assert!(missed > 0, "{received} were received");
     assert_eq!(slow.next().await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_is_set_only_if_it_has_the_value() {
+    let server = TestServer::start().await;
+    let put = async |body: Value| server.put("/v1/kv/state", body).await;
+    assert_eq!(put(json!({"value": "b", "if_value": "a"})).await.success(), json!({"set": false}));
+    put(json!({"value": "a", "ttl": "1h"})).await.success();
+    assert_eq!(put(json!({"value": "b", "if_value": "x"})).await.success(), json!({"set": false}));
+    assert_eq!(put(json!({"value": "b", "if_value": "a"})).await.success(), json!({"set": true}));
+    let shown = server.get("/v1/kv/state").await.success();
+    assert!(shown["value"] == "b" && shown["expires_at"].is_string(), "{shown}");
+    put(json!({"value": "b", "if_value": "a", "if_absent": true})).await.problem("invalid");
+    assert_eq!(server.delete("/v1/kv/state").await.status, 204);
+    server.delete("/v1/kv/state").await.problem("record_not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_call_acts_on_many_records() {
+    let server = TestServer::start().await;
+    let act = async |actions: Value| server.post("/v1/kv", json!({"actions": actions})).await;
+    let results = act(json!([
+        {"verb": "get", "key": "n"},
+        {"verb": "set", "key": "a", "value": "1"},
+        {"verb": "set", "key": "a", "value": "2", "if_value": "1"},
+        {"verb": "set", "key": "a", "value": "3", "if_value": "1"},
+        {"verb": "increment", "key": "n", "by": 5},
+        {"verb": "increment", "key": "n"},
+        {"verb": "increment", "key": "a", "by": "x"},
+        {"verb": "increment", "key": "a", "value": "x"},
+        {"verb": "set", "key": "b"},
+        {"verb": "set", "key": "", "value": "x"},
+        {"verb": "delete", "key": "a", "if_value": "1"},
+        {"verb": "delete", "key": "a", "if_value": "2"},
+        {"verb": "delete", "key": "a"},
+        {"verb": "get", "key": "a"},
+        {"verb": "grow", "key": "a"},
+    ]))
+    .await
+    .success();
+    let results = results["results"].as_array().unwrap().clone();
+    let codes: Vec<&Value> = results.iter().map(|result| &result["error"]["code"]).collect();
+    assert_eq!(results[0], json!({"key": "n", "value": "6"}), "read after the changes");
+    let plain = |n: usize| results[n].clone();
+    assert_eq!([1, 2, 3].map(plain), [json!({"set": true}), json!({"set": true}), json!({"set": false})]);
+    assert_eq!([4, 5].map(plain), [json!({"value": 5}), json!({"value": 6})]);
+    assert_eq!([codes[6], codes[7], codes[8], codes[9]], ["malformed_body", "invalid", "invalid", "invalid"]);
+    let deleted = |deleted: bool| json!({"deleted": deleted});
+    assert_eq!([10, 11, 12].map(plain), [deleted(false), deleted(true), deleted(false)]);
+    assert_eq!([codes[13], codes[14]], ["record_not_found", "malformed_body"]);
+    let refused = server.post("/v1/kv/word/increment", json!({})).await.success();
+    assert_eq!(refused["value"], 1);
+    server.put("/v1/kv/word", json!({"value": "x"})).await.success();
+    let refused = server.post("/v1/kv/word/increment", json!({})).await.problem("invalid");
+    assert!(refused.contains("not a number") && !refused.contains("kv/"), "{refused}");
+    let gets: Vec<Value> = (0..65).map(|n| json!({"verb": "get", "key": n.to_string()})).collect();
+    act(json!(gets)).await.problem("too_large");
+
+    let client = server.client();
+    let get = RecordAction { key: "n".to_owned(), ..RecordAction::default() };
+    assert!(
+        matches!(&client.act_on_records(vec![get]).await.unwrap()[0], RecordResult::Shown(record) if record.value == "6")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_records_ends_early_when_values_are_large() {
+    let server = TestServer::start().await;
+    let client = server.client();
+    for n in 0..10 {
+        client.set_record(&format!("{n}"), &set(&"x".repeat(1 << 20))).await.unwrap();
+    }
+    client.set_record("z", &set("v")).await.unwrap();
+    let page = server.get("/v1/kv?limit=5").await.success();
+    assert_eq!((page["records"].as_array().unwrap().len(), &page["next"]), (5, &json!("4")));
+    let page = server.get("/v1/kv?prefix=z").await.success();
+    assert_eq!((page["records"].as_array().unwrap().len(), &page["next"]), (1, &Value::Null));
 }

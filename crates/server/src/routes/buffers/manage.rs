@@ -8,13 +8,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use std::collections::BTreeMap;
+use towline_api::Code;
 use towline_api::buffer::{BufferListed, BufferPage, BufferShown, NewBuffer};
-use towline_api::{Code, PAGE_DEFAULT};
 use towline_broker::entropy;
 use towline_domain::Timestamp;
-
-/// Buffers that the server looks at for one page.
-const PAGE_MAX: usize = 1000;
 
 fn new(body: NewBuffer, now: Timestamp) -> Result<towline_buffers::NewBuffer, ProblemResponse> {
     let ttl = body.ttl.map(|ttl| ttl.into_domain("ttl")).transpose()?;
@@ -67,7 +64,7 @@ pub(crate) async fn list(
             return Err(ProblemResponse::new(Code::Invalid, detail));
         }
     }
-    let (after, limit) = (query.one("cursor")?, query.number("limit", PAGE_DEFAULT, PAGE_MAX)?);
+    let (after, limit) = (query.one("cursor")?, query.limit()?);
     query.end()?;
     let page = storage(&app)?.list(after.as_deref(), limit, &tags).await?;
     let listed = |buffer: towline_buffers::ListedBuffer| BufferListed {

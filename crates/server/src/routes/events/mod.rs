@@ -17,7 +17,7 @@ use http::HeaderMap;
 use http::header::UPGRADE;
 use server_sent::SseState;
 use stream::EventStream;
-use towline_api::{Code, EventPage, EventShown, PAGE_DEFAULT};
+use towline_api::{Code, EventPage, EventShown, PAGE_DEFAULT, PAGE_MAX};
 use towline_broker::Followed;
 use towline_domain::limits;
 use towline_store::{EventCursor, Events, EventsFrom};
@@ -32,6 +32,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 #[utoipa::path(get, path = "/v1/events", operation_id = "follow_events", tag = "events", security(("token" = ["queue:{queue of each item}:read"])),
     params(
         ("after" = Option<String>, Query, description = "The `id` of the last event that the client has seen, or `oldest`. Default: only new events. A `Last-Event-ID` header overrides it"),
+        ("cursor" = Option<String>, Query, description = "`next` of the previous page. The same as `after`"),
         ("queue" = Option<Vec<String>>, Query, description = "Only events of these queues. Dead letters also match the queue in which they failed. Repeatable"),
         ("kind" = Option<Vec<String>>, Query, description = "Only events of these kinds, like `item.completed`, or `item.*` for a whole family. Repeatable"),
         ("group" = Option<Vec<String>>, Query, description = "Only events of items in these groups. Repeatable"),
@@ -91,7 +92,11 @@ fn wants_socket(headers: &HeaderMap) -> bool {
 }
 
 fn from(query: &mut Query, headers: &HeaderMap) -> Result<EventsFrom, ProblemResponse> {
-    let given = query.one("after")?;
+    // `cursor` is the name of `next` in every list.
+    let given = match (query.one("after")?, query.one("cursor")?) {
+        (Some(_), Some(_)) => return Err(invalid("cursor", "`after` is also given; choose one")),
+        (after, cursor) => after.or(cursor),
+    };
     let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("?").to_owned());
     match header.filter(|header| !header.is_empty()).or(given).as_deref() {
         None | Some("now") => Ok(EventsFrom::Now),
@@ -130,11 +135,8 @@ async fn page(
     limit: Option<usize>,
 ) -> Result<Response, ProblemResponse> {
     let limit = limit.unwrap_or(PAGE_DEFAULT);
-    if !(1..=limits::EVENTS_PAGE_MAX).contains(&limit) {
-        return Err(invalid(
-            "limit",
-            format!("{limit} is out of range; use 1 to {}", limits::EVENTS_PAGE_MAX),
-        ));
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(invalid("limit", format!("{limit} is out of range; use 1 to {PAGE_MAX}")));
     }
     let mut seen = match &from {
         EventsFrom::After(cursor) => cursor.clone(),

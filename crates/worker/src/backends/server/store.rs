@@ -17,7 +17,7 @@ impl Store for RecordStore {
 
     fn set<'a>(&'a self, key: &'a str, value: String, ttl: Duration) -> PortFuture<'a, ()> {
         Box::pin(async move {
-            let body = SetRecord { value, ttl: Some(span(ttl)), if_absent: false };
+            let body = SetRecord { value, ttl: Some(span(ttl)), if_absent: false, if_value: None };
             self.0.set_record(key, &body).await.map(drop).map_err(|error| port_error(&error))
         })
     }
@@ -28,7 +28,7 @@ impl Store for RecordStore {
 
     fn set_if_absent<'a>(&'a self, key: &'a str, value: String, ttl: Duration) -> PortFuture<'a, bool> {
         Box::pin(async move {
-            let body = SetRecord { value, ttl: Some(span(ttl)), if_absent: true };
+            let body = SetRecord { value, ttl: Some(span(ttl)), if_absent: true, if_value: None };
             self.0.set_record(key, &body).await.map_err(|error| port_error(&error))
         })
     }

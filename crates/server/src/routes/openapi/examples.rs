@@ -1,0 +1,63 @@
+//! An example for the body of every request.
+
+use super::request_body;
+use serde_json::{Value, json};
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::Operation;
+
+const LEASE: &str = "2122d199fa6487ac01a33a62883e7a7b";
+const ITEM: &str = "01a1dfc8-fd66-7000-8000-000754550388";
+const WRITER: &str = "5c0ffee0123456789abcdef012345678";
+const CHAIN: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// `None`: the body is bytes, or the example is missing.
+fn example(operation: &str) -> Option<Value> {
+    Some(match operation {
+        "create_token" => json!({"name": "worker", "scopes": ["queue:jobs:receive"], "expires_in": "90d"}),
+        "put_queue" => {
+            json!({"schema": {"inputs": ["raw"], "input_params": ["level?"]}, "policy": {"max_retries": 5}})
+        }
+        "change_queue" => json!({"max_retries": 10, "failed_ttl": null}),
+        "submit_items" => {
+            json!({"items": [{"params": {"n": 1}, "payload_text": "hello", "idempotency_key": "order-7"}]})
+        }
+        "receive_items" => json!({"max": 10, "wait": "20s"}),
+        "settle_items" => {
+            json!({"actions": [{"verb": "commit", "id": ITEM, "lease": LEASE, "output_params": {"quality": 0.9}}]})
+        }
+        "settle_item" => json!({"lease": LEASE, "output_params": {"quality": 0.9}}),
+        "cancel_item" | "cancel_group" | "run_bulk_action" => json!({"reason": "no longer needed"}),
+        "put_schedule" => {
+            json!({"queue": "jobs", "cron": "0 8 * * 1-5", "time_zone": "Europe/Berlin", "item": {"params": {"n": 1}}})
+        }
+        "pause_item" => json!({"lease": LEASE}),
+        "set_record" => json!({"value": "green", "ttl": "30d"}),
+        "increment_record" => json!({"by": 3, "once": "delivery 17", "ttl": "1d"}),
+        "act_on_records" => {
+            json!({"actions": [{"verb": "set", "key": "colour", "value": "green"}, {"verb": "get", "key": "size"}]})
+        }
+        "publish" => json!({"message": "something has changed"}),
+        "create_buffer" | "copy_buffer" => json!({"tags": {"project": "heart"}, "ttl": "30d"}),
+        "begin_buffer" | "touch_buffer" => json!({"writer": WRITER}),
+        "finish_buffer" => json!({"writer": WRITER, "chunks": 0, "bytes": 0, "chain": CHAIN}),
+        "fail_buffer" => json!({"writer": WRITER, "reason": "the scanner is off"}),
+        "sign_put_chunk" => json!({"writer": WRITER, "length": 4096, "hash": CHAIN, "chain": CHAIN}),
+        "sign_get_chunk" => json!({"expires_in": "15m"}),
+        "adopt_chunk" => json!({"writer": WRITER}),
+        _ => return None,
+    })
+}
+
+pub(super) fn add(openapi: &mut OpenApi) {
+    for item in openapi.paths.paths.values_mut() {
+        let operations = [&mut item.put, &mut item.post, &mut item.patch];
+        operations.into_iter().flatten().for_each(add_to);
+    }
+}
+
+fn add_to(operation: &mut Operation) {
+    let example = operation.operation_id.as_deref().and_then(example);
+    if let Some(content) = request_body(operation) {
+        content.example = example;
+    }
+}

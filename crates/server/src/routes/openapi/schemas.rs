@@ -1,0 +1,162 @@
+//! What the derived schemas cannot say: names of states and kinds, results that are one of several shapes, and that an absent
+//! field has no default.
+
+use super::{JSON, json, reference, request_body};
+use towline_domain::{EventKind, FailureKind, ItemState};
+use utoipa::openapi::path::ParameterIn;
+use utoipa::openapi::schema::{ArrayItems, Components, Object, SchemaType, Type};
+use utoipa::openapi::{OneOfBuilder, OpenApi, RefOr, Schema};
+
+const QUEUE_STATES: [&str; 3] = ["open", "closed", "completed"];
+const BUFFER_STATES: [&str; 4] = ["empty", "writing", "complete", "failed"];
+/// Parameters of paths and the bytes that they may have.
+const PATH_BYTES_MAX: [(&str, usize); 4] = [("queue", 255), ("schedule", 255), ("topic", 255), ("key", 512)];
+
+/// The names that a field can have, by its schema.
+fn names() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
+    let item_states = || ItemState::ALL.map(ItemState::name).to_vec();
+    let failures = || FailureKind::ALL.map(FailureKind::name).to_vec();
+    vec![
+        ("ItemShown", "state", item_states()),
+        ("ItemShown", "failure", failures()),
+        ("Settled", "state", item_states()),
+        (
+            "EventShown",
+            "kind",
+            EventKind::ALL.iter().filter(|kind| kind.is_public()).map(|kind| kind.name()).collect(),
+        ),
+        ("EventShown", "failure", failures()),
+        ("QueueShown", "state", QUEUE_STATES.to_vec()),
+        ("ReceiveAnswer", "status", QUEUE_STATES.to_vec()),
+        ("BufferShown", "state", BUFFER_STATES.to_vec()),
+        ("TallyShown", "by", vec!["hour", "day"]),
+    ]
+}
+
+pub(super) fn complete(openapi: &mut OpenApi) {
+    if let Some(components) = &mut openapi.components {
+        components.schemas.values_mut().for_each(remove_null_defaults);
+        for (schema, field, names) in names() {
+            if let Some(Schema::Object(field)) = property(components, schema, field) {
+                let is_nullable =
+                    matches!(&field.schema_type, SchemaType::Array(types) if types.contains(&Type::Null));
+                let mut values: Vec<_> = names.into_iter().map(serde_json::Value::from).collect();
+                values.extend(is_nullable.then_some(serde_json::Value::Null));
+                field.enum_values = Some(values);
+            }
+        }
+        for result in ["Submitted", "Settled"] {
+            split_result(components, result);
+        }
+        add_single_item(components);
+    }
+    describe_single_item(openapi);
+    for item in openapi.paths.paths.values_mut() {
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
+        for parameter in
+            operations.into_iter().flatten().flat_map(|operation| operation.parameters.iter_mut().flatten())
+        {
+            let RefOr::T(parameter) = parameter else { continue };
+            let max = PATH_BYTES_MAX.iter().find(|(name, _)| *name == parameter.name);
+            if let (ParameterIn::Path, Some(RefOr::T(Schema::Object(schema))), Some((_, max))) =
+                (&parameter.parameter_in, &mut parameter.schema, max)
+            {
+                (schema.min_length, schema.max_length) = (Some(1), Some(*max));
+            }
+        }
+    }
+}
+
+fn object<'a>(components: &'a mut Components, name: &str) -> Option<&'a mut Object> {
+    match components.schemas.get_mut(name) {
+        Some(RefOr::T(Schema::Object(object))) => Some(object),
+        _ => None,
+    }
+}
+
+fn property<'a>(components: &'a mut Components, schema: &str, field: &str) -> Option<&'a mut Schema> {
+    match object(components, schema)?.properties.get_mut(field)? {
+        RefOr::T(schema) => Some(schema),
+        RefOr::Ref(_) => None,
+    }
+}
+
+/// A field that may be absent has no value then, not `null`.
+fn remove_null_defaults(schema: &mut RefOr<Schema>) {
+    let RefOr::T(schema) = schema else { return };
+    let default = match schema {
+        Schema::Object(object) => {
+            object.properties.values_mut().for_each(remove_null_defaults);
+            &mut object.default
+        }
+        Schema::Array(array) => {
+            if let ArrayItems::RefOrSchema(items) = &mut array.items {
+                remove_null_defaults(items);
+            }
+            &mut array.default
+        }
+        Schema::OneOf(one_of) => {
+            one_of.items.iter_mut().for_each(remove_null_defaults);
+            &mut one_of.default
+        }
+        Schema::AllOf(all_of) => {
+            all_of.items.iter_mut().for_each(remove_null_defaults);
+            &mut all_of.default
+        }
+        Schema::AnyOf(any_of) => {
+            any_of.items.iter_mut().for_each(remove_null_defaults);
+            &mut any_of.default
+        }
+        _ => return,
+    };
+    if default.as_ref().is_some_and(serde_json::Value::is_null) {
+        *default = None;
+    }
+}
+
+/// The result of an element is either a success or an error.
+fn split_result(components: &mut Components, name: &str) {
+    let Some(both) = object(components, name) else { return };
+    let (mut success, mut refused) = (both.clone(), both.clone());
+    success.properties.retain(|name, _| name != "error");
+    success.required = ["id", "created", "state"].map(str::to_owned).to_vec();
+    success.required.retain(|name| success.properties.contains_key(name));
+    // A refused call of a lease holder names its item.
+    let names_item = success.properties.contains_key("state");
+    refused.properties.retain(|name, _| name == "error" || name == "id" && names_item);
+    refused.required = vec!["error".to_owned()];
+    refused.description = Some("The element was refused.".to_owned());
+    let union = OneOfBuilder::new().description(both.description.clone());
+    let union = union.item(RefOr::T(Schema::Object(success))).item(RefOr::T(Schema::Object(refused)));
+    components.schemas.insert(name.to_owned(), union.into());
+}
+
+/// An item that is posted without a list around it also has the `wait` of the list.
+fn add_single_item(components: &mut Components) {
+    let Some(wait) =
+        object(components, "SubmitRequest").and_then(|list| list.properties.get("wait").cloned())
+    else {
+        return;
+    };
+    let Some(mut item) = object(components, "NewItem").cloned() else { return };
+    item.description =
+        Some("An item to submit, without a list around it. Every field is optional.".to_owned());
+    item.properties.insert("wait".to_owned(), wait);
+    components.schemas.insert("SingleItem".to_owned(), RefOr::T(Schema::Object(item)));
+}
+
+fn describe_single_item(openapi: &mut OpenApi) {
+    let item = openapi.paths.paths.get_mut("/v1/queues/{queue}/items");
+    let Some(submit) = item.and_then(|item| item.post.as_mut()) else { return };
+    let one_of = |names: [&str; 2]| {
+        names.into_iter().fold(OneOfBuilder::new(), |one_of, name| one_of.item(reference(name)))
+    };
+    if let Some(content) = request_body(submit) {
+        content.schema = Some(one_of(["SubmitRequest", "SingleItem"]).into());
+    }
+    if let Some(RefOr::T(response)) = submit.responses.responses.get_mut("200")
+        && let Some(content) = json(response.content.get_mut(JSON))
+    {
+        content.schema = Some(one_of(["SubmitAnswer", "Submitted"]).into());
+    }
+}
