@@ -41,6 +41,7 @@ macro_rules! codes {
 codes! {
     MalformedBody "malformed_body" 400 "malformed body",
     Invalid "invalid" 400 "a value is not allowed",
+    TlsRequired "tls_required" 400 "the server accepts only TLS",
     Unauthenticated "unauthenticated" 401 "a valid token is required",
     Forbidden "forbidden" 403 "the token does not allow this",
     CrossOrigin "cross_origin" 403 "requests from other sites are not allowed",

@@ -19,7 +19,7 @@ use clap::{Parser, Subcommand};
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "Exit codes: 0 success, 1 refused or failed, 2 usage error, 3 no server answered, 4 timeout."
+    after_help = "Exit codes: 0 success, 1 refused or failed, 2 usage error, 3 no server answered or TLS failed, 4 timeout."
 )]
 pub struct Cli {
     #[command(flatten)]

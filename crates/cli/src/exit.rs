@@ -13,7 +13,7 @@ pub enum Failure {
     Refused(String),
     /// The command line is wrong.
     Usage(String),
-    /// No server answered.
+    /// No server answered, or not with TLS that the client accepts.
     Unreachable(String),
     /// The command waited and timed out.
     TimedOut(String),
@@ -79,9 +79,12 @@ impl From<ClientError> for Failure {
                 "{error}; start one with `towline serve`, or give its address with --url or TOWLINE_URL"
             )),
             ClientError::Configuration(words) => Failure::Usage(words),
-            ClientError::Refused(_) | ClientError::Untrusted { .. } | ClientError::Protocol { .. } => {
-                Failure::refused(error)
-            }
+            ClientError::TlsRequired { .. }
+            | ClientError::NoTls { .. }
+            | ClientError::WrongName { .. }
+            | ClientError::Expired { .. }
+            | ClientError::Untrusted { .. } => Failure::Unreachable(error.to_string()),
+            ClientError::Refused(_) | ClientError::Protocol { .. } => Failure::refused(error),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The `towline` command: the server, and a command for every call to it.
 //!
 //! Results go to stdout, in a shape for scripts. Messages go to stderr. Exit codes: 0 success, 1 refused or
-//! failed, 2 usage error, 3 no server answered, 4 timeout.
+//! failed, 2 usage error, 3 no server answered or TLS failed, 4 timeout.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the crate that prints")]
 

@@ -20,7 +20,13 @@ pub fn is_transient(error: &ClientError) -> bool {
         ClientError::Refused(_) => {
             matches!(error.code(), Some(Code::Busy | Code::Stopping | Code::Unavailable))
         }
-        ClientError::Untrusted { .. } | ClientError::Protocol { .. } | ClientError::Configuration(_) => false,
+        ClientError::TlsRequired { .. }
+        | ClientError::NoTls { .. }
+        | ClientError::WrongName { .. }
+        | ClientError::Expired { .. }
+        | ClientError::Untrusted { .. }
+        | ClientError::Protocol { .. }
+        | ClientError::Configuration(_) => false,
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::output;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::PathBuf;
 use towline_server::config::{Flag, SETTINGS};
@@ -11,6 +12,9 @@ use towline_server::{Server, Settings, logging};
 /// Not a setting: a configuration file would adopt at every start.
 pub const ADOPT_HELP: &str = "Take the place for buffers over from the store that owns it, for example after a restore. \
                               Objects that only items of that store refer to are deleted";
+
+/// Where the documents put the first token.
+const TOKEN_FILE: &str = "ops.token";
 
 /// The flags of `towline serve`: one for each setting of the server, and the configuration file.
 #[derive(Debug)]
@@ -98,18 +102,38 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where it listens (the first line, for scripts), where the data is, and what to try.
+/// Where it listens (the first line, for scripts), where the data is, and commands to try.
 fn greet(server: &Server) {
-    let data = server.settings().store_description();
-    let program = std::env::args().next().unwrap_or_else(|| "towline".to_owned());
-    let url = server.url();
-    let default = url == format!("http://{}", towline_api::ADDRESS_DEFAULT);
-    let elsewhere = if default { String::new() } else { format!("TOWLINE_URL={url} ") };
-    let mut words = format!("listening on {url}\ndata in {data}\n");
-    words.push_str("try, in another terminal:\n");
+    let (settings, program) =
+        (server.settings(), std::env::args().next().unwrap_or_else(|| "towline".to_owned()));
+    let data = settings.store_description();
+    let mut words = format!("listening on {}\ndata in {data}\ntry, in another terminal:\n", server.url());
+    let mut variables = Vec::new();
+    let url = server.client_url();
+    if url != format!("http://{}", towline_api::ADDRESS_DEFAULT) {
+        variables.push(format!("TOWLINE_URL={url}"));
+    }
+    if let Some(files) = settings.tls_files() {
+        let cert = std::path::absolute(&files.cert).unwrap_or(files.cert);
+        variables.push(format!("TOWLINE_CA_FILE={}", quoted(&cert.to_string_lossy())));
+    }
+    if settings.requires_tokens() {
+        let _ =
+            writeln!(words, "  # a file with a token; `{program} token create --help` says how to make one");
+        variables.push(format!("TOWLINE_TOKEN_FILE={TOKEN_FILE}"));
+    }
+    if !variables.is_empty() {
+        let _ = writeln!(words, "  export {}", variables.join(" "));
+    }
     for command in ["queue create jobs", "queue submit jobs --payload hello", "queue receive jobs"] {
-        let _ = writeln!(words, "  {elsewhere}{program} {command}");
+        let _ = writeln!(words, "  {} {command}", quoted(&program));
     }
     // The server also runs if its output is closed.
     let _ = output::text(&words);
+}
+
+/// A word of a shell command.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', r"'\''")).into() }
 }

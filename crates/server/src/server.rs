@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::routes;
 use crate::traces::Traces;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,13 +127,33 @@ impl Server {
         }
     }
 
-    /// The URL for clients on this machine.
+    /// The URL of the address that the server listens on.
     #[must_use]
     pub fn url(&self) -> String {
         match &self.address {
             ListenAddress::Unix(_) => self.address.to_string(),
             ListenAddress::Tcp(address) if self.tls.is_some() => format!("https://{address}"),
             ListenAddress::Tcp(address) => format!("http://{address}"),
+        }
+    }
+
+    /// The URL that works for clients on this machine: they can connect to its host, and the certificate is valid for it.
+    #[must_use]
+    pub fn client_url(&self) -> String {
+        let mut address = self.address;
+        match address.ip() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+            _ => {}
+        }
+        let Some(tls) = &self.tls else { return format!("http://{address}") };
+        let mut hosts = vec![address.ip().to_string()];
+        if address.ip().is_loopback() {
+            hosts.push("localhost".to_owned());
+        }
+        match tls.host(&hosts) {
+            Some(host) if host != hosts[0] => format!("https://{host}:{}", address.port()),
+            _ => format!("https://{address}"),
         }
     }
 

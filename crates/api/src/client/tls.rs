@@ -5,7 +5,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, InvalidMessage, RootCertStore};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,12 +67,37 @@ fn roots(trust: &Trust<'_>) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// Why the certificate was rejected, if that is the cause of the error.
-pub(super) fn distrust(error: &(dyn Error + 'static)) -> Option<String> {
-    if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
-        return Some(why.to_string());
+/// What is wrong with TLS, if that is the cause of the error. The next call would fail in the same way.
+pub(super) fn failure(url: &str, error: &(dyn Error + 'static)) -> Option<ClientError> {
+    if let Some(error) = error.downcast_ref() {
+        return explain(url.to_owned(), error);
     }
     // The source of an I/O error is the source of the error inside it, so look at that error itself too.
     let wrapped = error.downcast_ref().and_then(std::io::Error::get_ref);
-    wrapped.and_then(|inner| distrust(inner)).or_else(|| error.source().and_then(distrust))
+    let inside = wrapped.and_then(|inner| failure(url, inner));
+    inside.or_else(|| error.source().and_then(|source| failure(url, source)))
+}
+
+fn explain(url: String, error: &rustls::Error) -> Option<ClientError> {
+    match error {
+        // The server answered with text where TLS has records.
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some(ClientError::NoTls { url }),
+        rustls::Error::InvalidCertificate(why) => Some(match why {
+            CertificateError::NotValidForNameContext { presented, .. } => {
+                let names = presented.iter().map(|name| plain_name(name)).collect();
+                ClientError::WrongName { url, names }
+            }
+            CertificateError::ExpiredContext { .. } | CertificateError::NotValidYetContext { .. } => {
+                ClientError::Expired { url, why: why.to_string() }
+            }
+            _ => ClientError::Untrusted { url, why: why.to_string() },
+        }),
+        _ => None,
+    }
+}
+
+/// The TLS library names a name as `DnsName("localhost")` or `IpAddress(127.0.0.1)`.
+fn plain_name(name: &str) -> String {
+    let inside = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inside.unwrap_or(name).trim_matches('"').to_owned()
 }

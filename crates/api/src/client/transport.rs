@@ -373,11 +373,15 @@ impl Transport {
         let response = match self.timed(call.limit(), self.http.request(request)).await? {
             Ok(response) => response,
             Err(error) if error.is_connect() => {
-                return Err(match tls::distrust(&error) {
-                    // The server will show the same certificate again.
-                    Some(why) => Failed::Final(ClientError::Untrusted { url: self.base.clone(), why }),
+                return Err(match tls::failure(&self.base, &error) {
+                    Some(error) => Failed::Final(error),
                     None => Failed::NotYet(self.unreachable(&error)),
                 });
+            }
+            // A TLS server that is not Towline answers a request without TLS with an alert.
+            Err(error) if is_parse_error(&error) => {
+                let what = "it is not HTTP; if the server accepts only TLS, use https://";
+                return Err(Failed::Final(self.misunderstood(what.to_owned())));
             }
             Err(error) => return Err(Failed::Lost(self.unreachable(&error))),
         };
@@ -393,6 +397,9 @@ impl Transport {
                 let code = Code::parse(&problem.code);
                 let refused = ClientError::Refused(Box::new(problem));
                 match code {
+                    Some(Code::TlsRequired) => {
+                        Failed::Final(ClientError::TlsRequired { url: self.base.clone() })
+                    }
                     // The server did nothing.
                     Some(Code::Busy | Code::Stopping | Code::RateLimited) => Failed::NotYet(refused),
                     Some(Code::StorageUnavailable) => Failed::Lost(refused),
@@ -460,6 +467,11 @@ pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
+fn is_parse_error(error: &dyn std::error::Error) -> bool {
+    let source = error.source();
+    source.and_then(|source| source.downcast_ref::<hyper::Error>()).is_some_and(hyper::Error::is_parse)
+}
+
 /// The innermost cause, which tells a person what to do.
 fn root(mut error: &dyn std::error::Error) -> String {
     while let Some(source) = error.source() {
@@ -510,6 +522,14 @@ mod tests {
             assert_eq!(matches!(&error, ClientError::Unreachable { .. }), passes, "{error}");
             assert!(error.to_string().contains(status), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_http_is_not_repeated_and_the_message_names_https() {
+        // The alert of a TLS server that got a request without TLS.
+        let error = ask("\x15\x03\x03\x00\x02\x02\x32").await;
+        assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
+        assert!(error.to_string().contains("use https://"), "{error}");
     }
 
     #[test]

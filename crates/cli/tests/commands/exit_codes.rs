@@ -1,4 +1,4 @@
-//! Exit codes: 0 success, 1 refused or failed, 2 usage error, 3 no server answered, 4 timeout.
+//! Exit codes: 0 success, 1 refused or failed, 2 usage error, 3 no server answered or TLS failed, 4 timeout.
 
 use crate::rig::{Run, Server, towline};
 

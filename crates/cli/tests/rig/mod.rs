@@ -29,7 +29,7 @@ pub struct Server {
     settings: Vec<(String, String)>,
     child: Child,
     /// Kept open while the server runs, because the server prints to it.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -50,7 +50,7 @@ impl Server {
         let (child, stdout, url) = spawn(directory.path(), &port.address().to_string(), &settings);
         let (scheme, address) = url.split_once("://").unwrap();
         let (scheme, address) = (scheme.to_owned(), address.to_owned());
-        Server { directory, _port: port, scheme, address, settings, child, _stdout: stdout }
+        Server { directory, _port: port, scheme, address, settings, child, stdout }
     }
 
     /// Starts a server in a directory that `prepare` fills, with the settings that it returns.
@@ -93,6 +93,15 @@ impl Server {
         std::fs::read_to_string(self.directory.path().join(LOG)).unwrap()
     }
 
+    /// The commands that the server printed at its start. To be called once.
+    pub fn hint(&mut self) -> String {
+        let mut printed = String::new();
+        while !printed.ends_with("queue receive jobs\n") {
+            assert!(self.stdout.read_line(&mut printed).unwrap() > 0, "{printed}");
+        }
+        printed.split_once("try, in another terminal:\n").unwrap().1.to_owned()
+    }
+
     /// Kills the server, as with `kill -9`.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -108,7 +117,7 @@ impl Server {
     /// Starts the server again after `kill` or `stop`, on the same port and data.
     pub fn restart(&mut self) {
         let (child, stdout, _) = spawn(self.directory.path(), &self.address, &self.settings);
-        (self.child, self._stdout) = (child, stdout);
+        (self.child, self.stdout) = (child, stdout);
     }
 
     /// A command that calls this server.

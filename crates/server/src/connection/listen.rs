@@ -6,9 +6,11 @@ use super::guarded_stream::GuardedStream;
 use super::listener::{Listener, Socket};
 use super::open_requests::{OpenBody, OpenRequests};
 use super::seats::{Seat, Seats};
-use super::tls::Tls;
+use super::tls::{self, Handshake, Tls};
+use crate::response::ProblemResponse;
 use axum::Router;
 use axum::extract::Request;
+use http::header::CONNECTION;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -20,6 +22,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 use tower::ServiceExt;
+use towline_api::Code;
 
 /// Limit for the headers of a request.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -116,11 +119,14 @@ pub(crate) async fn serve(
                 };
                 let Some(acceptor) = acceptor else { return connection.serve(stream, watcher).await };
                 let handshake = tokio::select! {
-                    handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => handshake,
+                    handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls::handshake(acceptor, stream)) => handshake,
                     _ = closing.changed() => return,
                 };
                 match handshake {
-                    Ok(Ok(stream)) => connection.serve(stream, watcher).await,
+                    Ok(Ok(Handshake::Tls(stream))) => connection.serve(*stream, watcher).await,
+                    Ok(Ok(Handshake::PlainHttp(stream))) => {
+                        Connection { router: refusing(), ..connection }.serve(stream, watcher).await
+                    }
                     Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake failed: {error}"),
                     Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
                 }
@@ -139,6 +145,14 @@ pub(crate) async fn serve(
         );
     }
     drop(alive);
+}
+
+/// Answers a client that speaks HTTP without TLS to a port that accepts only TLS.
+fn refusing() -> Router {
+    Router::new().fallback(|| async {
+        let remedy = "this port accepts only TLS; use https:// in the address";
+        ([(CONNECTION, "close")], ProblemResponse::new(Code::TlsRequired, remedy))
+    })
 }
 
 /// What a connection needs, with or without TLS.

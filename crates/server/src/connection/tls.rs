@@ -1,12 +1,17 @@
 //! TLS: the certificate, and reloading it without interrupting connections.
 
 use parking_lot::RwLock;
-use rustls::ServerConfig;
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, Error, ServerConfig};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// In order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -51,10 +56,45 @@ impl Tls {
         Ok(())
     }
 
+    /// The first of these hosts that the certificate is valid for, or else its first own name.
+    pub(crate) fn host(&self, hosts: &[String]) -> Option<String> {
+        let cert = CertificateDer::pem_file_iter(&self.files.cert).ok()?.find_map(Result::ok)?;
+        let cert = ParsedCertificate::try_from(&cert).ok()?;
+        let mut names = Vec::new();
+        for host in hosts {
+            match verify_server_name(&cert, &ServerName::try_from(host.as_str()).ok()?) {
+                Ok(()) => return Some(host.clone()),
+                Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                    presented,
+                    ..
+                })) => names = presented,
+                Err(_) => return None,
+            }
+        }
+        names.iter().find_map(|name| Some(name.strip_prefix("DnsName(\"")?.strip_suffix("\")")?.to_owned()))
+    }
+
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         let config = self.config.read();
         TlsAcceptor::from(Arc::clone(&config))
     }
+}
+
+/// How a client begins a connection to a port that accepts only TLS.
+pub(crate) enum Handshake {
+    Tls(Box<TlsStream<TcpStream>>),
+    /// An HTTP request without TLS, not read yet. It gets an answer that says so.
+    PlainHttp(TcpStream),
+}
+
+pub(crate) async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> io::Result<Handshake> {
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    // A TLS handshake begins with 0x16, a request with the name of its method.
+    if first[0].is_ascii_uppercase() {
+        return Ok(Handshake::PlainHttp(stream));
+    }
+    Ok(Handshake::Tls(Box::new(acceptor.accept(stream).await?)))
 }
 
 fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
