@@ -57,7 +57,7 @@ pub use queue::{
     ConsumerShown, CountsShown, PatchQueue, PolicyChange, PutQueue, QueueApplied, QueuePage, QueueShown,
     SchemaBody,
 };
-pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, field_set};
+pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, Throttled, field_set};
 pub use record::{
     IncrementRecord, RecordAction, RecordDeleted, RecordNumber, RecordPage, RecordResult, RecordSet,
     RecordShown, RecordVerb, RecordsAnswer, RecordsBody, RecordsRequest, SetRecord,

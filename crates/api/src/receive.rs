@@ -10,8 +10,9 @@ use crate::time::Time;
 use crate::trace::TraceBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use towline_domain::Json;
-use towline_domain::{Field, FieldSet, Item, ItemId, LeaseToken, QueueName, Refusal};
+use towline_domain::{
+    Field, FieldSet, Item, ItemId, Json, LeaseToken, QueueName, Refusal, Throttle, Timestamp,
+};
 use utoipa::ToSchema;
 
 /// A request for items. Every field is optional.
@@ -22,7 +23,7 @@ pub struct ReceiveRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10000)]
     pub max: Option<i64>,
-    /// How long to wait for the first item. Default: no wait. Maximum: 5m.
+    /// How long to wait for the first item, like `20s`. A number is milliseconds. Default: no wait. Maximum: 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
     /// How long the leases last without a heartbeat. Default: the queue's visibility timeout.
@@ -61,9 +62,57 @@ pub struct ReceiveAnswer {
     /// The queue's state: `open`, `closed` or `completed`. An answer with items is never `completed`.
     pub status: String,
     pub items: Vec<ReceivedItem>,
+    /// Why the queue delivers nothing now, even if items are ready. Only in an answer without items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<Throttled>,
+    /// With `throttled: rate`: when the rate allows the next item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub until: Option<Time>,
+    /// What the client may not have meant, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// What holds ready items back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Throttled {
+    /// The queue is paused.
+    Paused,
+    /// As many items are in processing as `concurrency` allows.
+    Concurrency,
+    /// The `rate` is used up until a time.
+    Rate,
+    /// Every fairness key that has ready items is at its `concurrency_per_key`.
+    Keys,
 }
 
 impl ReceiveAnswer {
+    /// What the queue's policy and pause say at `now`, if there are no items.
+    #[must_use]
+    pub fn new(
+        status: &str,
+        items: Vec<ReceivedItem>,
+        paused: bool,
+        throttle: Option<&Throttle>,
+        now: Timestamp,
+        notes: Vec<String>,
+    ) -> ReceiveAnswer {
+        let throttled = match throttle.filter(|_| items.is_empty()) {
+            _ if paused && items.is_empty() => Some(Throttled::Paused),
+            Some(Throttle::Concurrency) => Some(Throttled::Concurrency),
+            Some(Throttle::Rate(_)) => Some(Throttled::Rate),
+            Some(Throttle::Keys(_)) => Some(Throttled::Keys),
+            None => None,
+        };
+        let until = match throttle {
+            Some(Throttle::Rate(wait)) if throttled == Some(Throttled::Rate) => Some(now.after(*wait).into()),
+            _ => None,
+        };
+        ReceiveAnswer { status: status.to_owned(), items, throttled, until, notes }
+    }
+
     /// Whether the queue is completed, so that no item will ever come.
     #[must_use]
     pub fn is_completed(&self) -> bool {

@@ -10,38 +10,63 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+/// A number below this was probably meant as seconds.
+const SURPRISING_BELOW: Millis = Millis(100);
+
 /// Decoding never fails. [`Span::into_domain`] refuses a bad value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span(Result<Millis, String>);
+pub struct Span {
+    parsed: Result<Millis, String>,
+    is_number: bool,
+}
 
 impl Span {
     pub fn into_domain(self, what: &'static str) -> Result<Millis, Refusal> {
-        self.0.map_err(|message| invalid(what, message))
+        self.parsed.map_err(|message| invalid(what, message))
     }
 
-    fn milliseconds(count: u64) -> Span {
+    /// A note for a client that wrote a number without a unit and may have meant seconds.
+    #[must_use]
+    pub fn note(&self, what: &'static str) -> Option<String> {
+        let Ok(span) = self.parsed else { return None };
+        let surprising = self.is_number && Millis::ZERO < span && span < SURPRISING_BELOW;
+        let count = span.0;
+        surprising.then(|| {
+            format!("{what}: the number {count} means {count} ms; write \"{count}s\" for seconds, or \"{count}ms\"")
+        })
+    }
+
+    fn text(parsed: Result<Millis, String>) -> Span {
+        Span { parsed, is_number: false }
+    }
+
+    fn number(parsed: Result<Millis, String>) -> Span {
+        Span { parsed, is_number: true }
+    }
+
+    fn milliseconds(count: u64) -> Result<Millis, String> {
         match Millis(count) {
-            span if span <= Millis::MAX => Span(Ok(span)),
-            span => Span(Err(format!("{} ms is longer than 100 years", span.0))),
+            span if span <= Millis::MAX => Ok(span),
+            span => Err(format!("{} ms is longer than 100 years", span.0)),
         }
     }
 }
 
 impl From<Millis> for Span {
     fn from(span: Millis) -> Span {
-        Span(Ok(span))
+        Span::text(Ok(span))
     }
 }
 
 impl From<Duration> for Span {
     fn from(span: Duration) -> Span {
-        Span::milliseconds(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+        Span::text(Span::milliseconds(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.parsed {
             Ok(span) => span.fmt(f),
             Err(text) => f.write_str(text),
         }
@@ -63,7 +88,7 @@ impl PartialSchema for Span {
         let number = ObjectBuilder::new()
             .schema_type(Type::Integer)
             .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
-            .description(Some("Milliseconds."))
+            .description(Some("Milliseconds, not seconds: `20` is 20 ms."))
             .minimum(Some(0))
             .maximum(Some(Millis::MAX.0));
         OneOfBuilder::new().item(text).item(number).description(Some("At most 100 years.")).into()
@@ -72,7 +97,7 @@ impl PartialSchema for Span {
 
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0 {
+        match &self.parsed {
             Ok(span) => serializer.collect_str(span),
             Err(text) => serializer.serialize_str(text),
         }
@@ -88,19 +113,17 @@ impl<'de> Deserialize<'de> for Span {
                 f.write_str("a duration like \"5m\", or a number of milliseconds")
             }
             fn visit_str<E>(self, text: &str) -> Result<Span, E> {
-                Ok(Span(Millis::parse(text).map_err(|error| error.to_string())))
+                Ok(Span::text(Millis::parse(text).map_err(|error| error.to_string())))
             }
             fn visit_u64<E>(self, count: u64) -> Result<Span, E> {
-                Ok(Span::milliseconds(count))
+                Ok(Span::number(Span::milliseconds(count)))
             }
             fn visit_i64<E>(self, count: i64) -> Result<Span, E> {
-                Ok(match u64::try_from(count) {
-                    Ok(count) => Span::milliseconds(count),
-                    Err(_) => Span(Err(format!("{count} ms is negative; durations count forward"))),
-                })
+                let negative = |_| format!("{count} ms is negative; durations count forward");
+                Ok(Span::number(u64::try_from(count).map_err(negative).and_then(Span::milliseconds)))
             }
             fn visit_f64<E>(self, count: f64) -> Result<Span, E> {
-                Ok(Span(Err(format!("{count} is not a whole number of milliseconds"))))
+                Ok(Span::number(Err(format!("{count} is not a whole number of milliseconds"))))
             }
         }
         deserializer.deserialize_any(Visitor)

@@ -32,7 +32,8 @@ use utoipa::ToSchema;
 pub struct SubmitRequest {
     /// The items, at most 10,000.
     pub items: Vec<NewItem>,
-    /// How long to wait for room while the queue is at its `depth_limit`. Default: no wait. Maximum: 5m.
+    /// How long to wait for room while the queue is at its `depth_limit`, like `20s`. A number is milliseconds. Default: no wait.
+    /// Maximum: 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
 }

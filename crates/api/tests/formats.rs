@@ -4,6 +4,7 @@
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,7 +18,7 @@ use towline_api::{
     FieldsBody, Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis,
     NewItem, OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, PutQueue, QueuePage, QueueShown,
     ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer, SettleBody,
-    Settled, Span, SubmitAnswer, SubmitBody, Submitted, Text, Time, Timestamp, TraceBody, VerbName,
+    Settled, Span, SubmitAnswer, SubmitBody, Submitted, Text, Throttled, Time, Timestamp, TraceBody, VerbName,
 };
 use uuid::Uuid;
 
@@ -472,10 +473,10 @@ proptest! {
     #[test]
     fn receives(
         max in option::of(any::<i64>()), wait in option::of(span()), visibility_timeout in option::of(span()),
-        create_output_buffers in option::of(any::<bool>()), fields in option::of(vec(text(), 0..3)), items in vec(received(), 0..3), status in text(),
+        create_output_buffers in option::of(any::<bool>()), fields in option::of(vec(text(), 0..3)), items in vec(received(), 0..3), status in text(), throttled in option::of(select(vec![Throttled::Paused, Throttled::Concurrency, Throttled::Rate, Throttled::Keys])), until in option::of(time()), notes in vec(text(), 0..2),
     ) {
         same(&ReceiveRequest { max, wait, visibility_timeout, create_output_buffers, fields, payload_as: None });
-        same(&ReceiveAnswer { status, items });
+        same(&ReceiveAnswer { status, items, throttled, until, notes });
     }
 
     #[test]

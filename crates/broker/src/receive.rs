@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use towline_domain::command::{Verb, When};
-use towline_domain::{Adjust, FieldSet, Item, LeaseCall, Millis, QueueName, Refusal};
+use towline_domain::{Adjust, FieldSet, Item, LeaseCall, Millis, QueueName, Refusal, Throttle};
 use towline_store::{Operation, OperationError, OperationResult, ReceiveCall, Received, Reply, StoreError};
 
 /// Back-off of a queue's receivers after a fault of the store.
@@ -49,17 +49,21 @@ impl Broker {
     /// Receives, waiting for a first item if there is none.
     pub async fn receive(&self, request: ReceiveRequest) -> OperationResult<Received> {
         let shared = &self.0;
+        let mut limit = None;
         // Dropping this future at any point gives its items back: see `Delivery`.
         let received = match request.wait.is_zero() {
             true => Some(shared.receive_now(&request).await),
-            false => shared.receive_or_wait(&request).await,
+            false => shared.receive_or_wait(&request, &mut limit).await,
         };
         if let Some(received) = received {
             return received;
         }
-        // Read the state again: the queue may have been closed or deleted during the wait.
+        // Read the state again: the queue may have been paused, closed or deleted during the wait.
         match shared.store.queue(request.queue.clone()).await? {
-            Some(view) => Ok(Received::nothing(view.queue.state)),
+            Some(view) => {
+                let (paused, nothing) = (view.queue.paused, Received::nothing(view.queue.state));
+                Ok(Received { throttle: limit, paused, ..nothing })
+            }
             None => Err(Refusal::QueueNotFound { name: request.queue.to_string() }.into()),
         }
     }
@@ -99,7 +103,7 @@ impl Shared {
                     let (throttle, more) = (received.throttle.clone(), received.more);
                     if !received.items.is_empty() {
                         self.receivers.wake_next(&queue, throttle.as_ref(), more, seen, &self);
-                    } else if let Some(towline_domain::Throttle::Rate(wait)) = throttle {
+                    } else if let Some(Throttle::Rate(wait)) = throttle {
                         // Also if this receiver has disconnected: the same rate limits the other receivers.
                         self.receivers.back_off(&queue, wait, &self);
                     }
@@ -114,10 +118,12 @@ impl Shared {
         outcome.await.unwrap_or(Err(StoreError::Closed.into()))
     }
 
-    /// `None`: the wait is over, or the broker is stopping.
+    /// `None`: the wait is over, or the broker is stopping. Then `limit` is what held the items back when the receiver looked
+    /// last.
     async fn receive_or_wait(
         self: &Arc<Self>,
         request: &ReceiveRequest,
+        limit: &mut Option<Throttle>,
     ) -> Option<OperationResult<Received>> {
         // The timeout does not cut off a receive under way: its items would have to go back.
         let mut over = pin!(tokio::time::sleep(request.wait));
@@ -145,9 +151,17 @@ impl Shared {
                 }
                 continue;
             }
+            *limit = delivery.throttle().cloned();
             if self.is_stopping() || over.is_elapsed() {
                 return None;
             }
+            // The end of a rate limit, by the clock of the wait.
+            let allowed_at = match &limit {
+                Some(Throttle::Rate(wait)) => {
+                    Some(tokio::time::sleep(Duration::from_millis(wait.0)).deadline())
+                }
+                _ => None,
+            };
             if delivery.was_cut_short() && cut_short < CUT_SHORT_MAX {
                 cut_short += 1;
                 continue;
@@ -164,6 +178,10 @@ impl Shared {
                 wake_up = &mut handed_over => wake_up,
                 () = &mut over => {
                     if guard.leave() {
+                        let left = allowed_at.map(|at| at.saturating_duration_since(over.deadline()));
+                        if let Some(left) = left {
+                            *limit = (!left.is_zero()).then(|| Throttle::Rate(Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))));
+                        }
                         return None;
                     }
                     // The waiter has already been chosen: its wake-up is on the way.

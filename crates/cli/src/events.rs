@@ -51,7 +51,7 @@ pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
     let after = args.after.or_else(|| args.once.then(|| "oldest".to_owned()));
     let query =
         EventQuery { after, queues: args.queue, kinds: args.kind, items: args.item, groups: args.group };
-    let printer = Printer {
+    let mut printer = Printer {
         for_people: match session.output.requested() {
             Some(Format::Table) => true,
             Some(Format::Json | Format::Ndjson) => false,
@@ -59,7 +59,10 @@ pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
         },
         left: args.limit.unwrap_or(u64::MAX),
     };
-    if args.once { print_kept(session, query, printer).await } else { follow(session, query, printer).await }
+    if args.once {
+        return print_kept(session, query, printer).await;
+    }
+    follow(session, query, async |event| printer.print(event)).await
 }
 
 async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Printer) -> Result<(), Failure> {
@@ -85,22 +88,29 @@ async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Print
     Ok(())
 }
 
-async fn follow(session: &Session, query: EventQuery, mut printer: Printer) -> Result<(), Failure> {
+/// Passes on events as they happen, until `each` returns `false`.
+pub async fn follow(
+    session: &Session,
+    query: EventQuery,
+    mut each: impl AsyncFnMut(&EventShown) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
     let reader = StdoutReader::new();
     let mut events = session.client.follow_events(query);
     let mut reconnect = Reconnect::new(None);
-    while printer.left > 0 {
+    loop {
         let next = tokio::select! {
             next = events.next() => next,
             () = reader.closed() => return Err(Failure::ReaderGone),
         };
         // Report a server that was never there at once.
         let next = if events.has_begun() { next } else { Ok(next?) };
-        if let Some(event) = reconnect.attempt(session.client.url(), AT_ONCE, async { next }).await? {
-            printer.print(&event)?;
+        let event = reconnect.attempt(session.client.url(), AT_ONCE, async { next }).await?;
+        if let Some(event) = event
+            && !each(&event).await?
+        {
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 struct Printer {

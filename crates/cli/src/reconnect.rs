@@ -11,7 +11,7 @@ use towline_api::{ClientError, Code};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// After this time without an answer the command gives up.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Whether the same call may succeed later.
 pub fn is_transient(error: &ClientError) -> bool {

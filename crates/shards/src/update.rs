@@ -203,10 +203,12 @@ fn received(answers: Vec<Answered>, missing: usize, shards: usize) -> Option<Ans
     let mut states = Vec::new();
     let mut items = Vec::new();
     let mut throttle = Vec::new();
+    let mut paused = false;
     let mut more: usize = 0;
     for answer in answers {
         match answer {
             Ok(Reply::Received(received)) => {
+                paused |= received.paused;
                 states.push(received.queue);
                 throttle.push(received.throttle);
                 more = more.saturating_add(received.more);
@@ -220,7 +222,7 @@ fn received(answers: Vec<Answered>, missing: usize, shards: usize) -> Option<Ans
         Some(queue) if !items.is_empty() || refused.is_none() => {
             // A receive that got all its items has not called every shard, so the throttle is unknown.
             let throttle = if missing == 0 { None } else { merge_throttles(&throttle, shards) };
-            Some(Ok(Reply::Received(Received { queue, items, throttle, more })))
+            Some(Ok(Reply::Received(Received { queue, items, throttle, paused, more })))
         }
         _ => refused,
     }

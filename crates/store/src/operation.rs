@@ -244,6 +244,8 @@ pub struct Received {
     pub items: Vec<Item>,
     /// Why the next receive would get nothing although items are ready.
     pub throttle: Option<Throttle>,
+    /// Whether the queue is paused, and so delivers nothing.
+    pub paused: bool,
     /// A lower bound of how many items the next receive would get now. If `items` is empty and this is above zero, the
     /// receive was cut short, and the receiver should call again.
     pub more: usize,
@@ -252,7 +254,7 @@ pub struct Received {
 impl Received {
     #[must_use]
     pub fn nothing(queue: QueueState) -> Received {
-        Received { queue, items: Vec::new(), throttle: None, more: 0 }
+        Received { queue, items: Vec::new(), throttle: None, paused: false, more: 0 }
     }
 }
 

@@ -7,6 +7,7 @@ mod item_args;
 mod list;
 mod receive;
 mod submit;
+mod tail;
 mod tally;
 mod watch;
 
@@ -42,6 +43,7 @@ pub enum QueueCommand {
     Submit(Box<submit::SubmitArgs>),
     Receive(receive::ReceiveArgs),
     Watch(watch::WatchArgs),
+    Tail(tail::TailArgs),
     /// Work on items.
     #[command(subcommand, visible_alias = "items")]
     Item(Box<ItemCommand>),
@@ -93,6 +95,7 @@ pub async fn run(session: &Session, command: QueueCommand, parent: ParentProcess
         QueueCommand::Submit(args) => submit::run(session, *args).await,
         QueueCommand::Receive(args) => receive::run(session, args).await,
         QueueCommand::Watch(args) => watch::run(session, args).await,
+        QueueCommand::Tail(args) => tail::run(session, args).await,
         QueueCommand::Item(command) => item::run(session, *command, parent).await,
     }
 }

@@ -1,5 +1,6 @@
 //! `towline queue receive`.
 
+use super::watch::{self, WatchArgs};
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
@@ -15,7 +16,8 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Receive items to work on.
 ///
 /// Prints {"status": ..., "items": [...]}: the queue's state (open, closed or completed), and the items with
-/// their leases. Without a ready item the list is empty.
+/// their leases. Without a ready item the list is empty, and "throttled" says what holds items back: paused, concurrency, rate or
+/// keys. With --follow, prints one item per line until the queue is completed.
 #[derive(Debug, Args)]
 pub struct ReceiveArgs {
     /// The queue's name.
@@ -28,6 +30,12 @@ pub struct ReceiveArgs {
     /// Wait up to this long for an item, for example 30s [default: no wait].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Millis>,
+    /// Receive until the queue is completed, and print one item per line. Each printed item is leased.
+    #[arg(long, conflicts_with = "wait")]
+    follow: bool,
+    /// With --follow: stop after this many items.
+    #[arg(long, value_name = "N", requires = "follow")]
+    count: Option<u64>,
 }
 
 /// Options of `receive` and `watch`.
@@ -56,16 +64,19 @@ impl ReceiveOptions {
 }
 
 pub async fn run(session: &Session, args: ReceiveArgs) -> Result<(), Failure> {
-    let request = ReceiveRequest { max: Some(args.max), ..args.options.request() };
+    let ReceiveArgs { queue, options, max, count, follow, .. } = args;
+    if follow {
+        return watch::run(session, WatchArgs { queue, options, max, count }).await;
+    }
+    let request = ReceiveRequest { max: Some(max), ..options.request() };
     let Some(wait) = args.wait.filter(|wait| *wait > Millis::ZERO) else {
-        return session.output.answer(&session.client.receive(&args.queue, &request).await?);
+        return session.output.answer(&session.client.receive(&queue, &request).await?);
     };
     let until = clock::now() + Duration::from_millis(wait.0);
     let mut reconnect = Reconnect::new(Some(until));
     loop {
         let rest = until.saturating_duration_since(clock::now());
-        let Some(answer) = receive(&session.client, &args.queue, &request, rest, &mut reconnect).await?
-        else {
+        let Some(answer) = receive(&session.client, &queue, &request, rest, &mut reconnect).await? else {
             continue;
         };
         let over = clock::now() >= until;

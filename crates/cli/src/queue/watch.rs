@@ -1,4 +1,4 @@
-//! `towline queue watch`: prints items as it receives them, for a reader at the other end of a pipe.
+//! `towline queue receive --follow`, also called `queue watch`: prints items as it receives them, for a reader at the other end of a pipe.
 
 use super::receive::{ReceiveOptions, receive};
 use crate::connect::Session;
@@ -13,21 +13,22 @@ use towline_api::{Action, ReceiveRequest, ReceivedItem, VerbName};
 /// How long one call waits. Short enough to detect a server that disappeared.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Receive items until the queue is completed, and print one JSON object per line.
+/// Receive items until the queue is completed (the same as `receive --follow`), and print one JSON object per line.
 ///
-/// Waits for a server that restarts. Receives the next item after the reader has taken the last one.
+/// Each printed item is leased: commit it, or give it back. `queue tail` shows items without a lease. Waits for a server that
+/// restarts. Receives the next item after the reader has taken the last one.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     /// The queue's name.
-    queue: String,
+    pub queue: String,
     #[command(flatten)]
-    options: ReceiveOptions,
+    pub options: ReceiveOptions,
     /// Receive up to this many items at a time.
     #[arg(long, value_name = "N", default_value_t = 1)]
-    max: u32,
+    pub max: i64,
     /// Stop after this many items.
     #[arg(long, value_name = "N")]
-    count: Option<u64>,
+    pub count: Option<u64>,
 }
 
 pub async fn run(session: &Session, args: WatchArgs) -> Result<(), Failure> {
@@ -38,7 +39,7 @@ pub async fn run(session: &Session, args: WatchArgs) -> Result<(), Failure> {
     while left > 0 {
         // An item that waits in the pipe would lose its lease.
         reader.drained().await;
-        let request = ReceiveRequest { max: Some(i64::from(args.max).min(clamped(left))), ..request.clone() };
+        let request = ReceiveRequest { max: Some(args.max.min(clamped(left))), ..request.clone() };
         let received = tokio::select! {
             received = receive(&session.client, &args.queue, &request, WAIT, &mut reconnect) => received?,
             () = reader.closed() => return Err(Failure::ReaderGone),

@@ -210,7 +210,7 @@ fn unusable_certificate_files_are_reported_at_the_start() {
     let (cert, key, data) = (path("cert.pem"), path("key.pem"), path("data"));
     let serve = |args: &[&str]| {
         let common = ["serve", "--listen", "127.0.0.1:0", "--data", &data];
-        Run::of(&mut crate::rig::towline(&[&common[..], args].concat()))
+        Run::of(&mut towline(&[&common[..], args].concat()))
     };
     for (args, named) in [
         (&["--tls-cert", &cert][..], "tls_key"),

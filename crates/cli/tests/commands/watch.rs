@@ -59,6 +59,25 @@ fn watch_takes_no_more_items_than_requested() {
 }
 
 #[test]
+fn receive_follow_is_watch_and_tail_leases_nothing() {
+    let server = server();
+    let ids = [server.ok(&["queue", "submit", "jobs"]), server.ok(&["queue", "submit", "jobs"])];
+    let tail = server.ok(&["queue", "tail", "jobs", "--after", "oldest", "--count", "2"]);
+    assert_eq!(tail.lines().map(id).collect::<Vec<_>>(), ids);
+    assert_eq!(server.json(&["queue", "counts", "jobs"])["pending"], 2);
+    let followed = server.ok(&["queue", "receive", "jobs", "--follow", "--count", "2"]);
+    assert_eq!(followed.lines().map(id).collect::<Vec<_>>(), ids);
+    assert_eq!(server.json(&["queue", "counts", "jobs"])["processing"], 2);
+    assert_eq!(server.run(&["queue", "tail", "nope"]).code, Some(1));
+    assert_eq!(server.run(&["queue", "receive", "jobs", "--count", "2"]).code, Some(2));
+    // It ends with its queue.
+    let tail = piped(&mut server.command(&["queue", "tail", "jobs", "--after", "oldest"])).spawn().unwrap();
+    server.ok(&["queue", "close", "jobs"]);
+    server.ok(&["item", "cancel", &ids[0], &ids[1]]);
+    assert_eq!(Run::end(tail).ok(&["tail"]).lines().count(), 2);
+}
+
+#[test]
 fn a_slow_reader_gets_the_next_item_when_it_has_taken_the_last() {
     let server = server();
     for _ in 0..20 {

@@ -115,7 +115,13 @@ fn queue_state(name: &str, since: Option<&Time>) -> QueueState {
 /// `visibility` is the requested visibility timeout, or the queue's.
 pub fn received(answer: &ReceiveAnswer, visibility: Millis) -> Received {
     let items = answer.items.iter().map(|item| received_item(item, visibility));
-    Received { queue: queue_state(&answer.status, None), items: items.collect(), throttle: None, more: 0 }
+    Received {
+        queue: queue_state(&answer.status, None),
+        items: items.collect(),
+        throttle: None,
+        paused: false,
+        more: 0,
+    }
 }
 
 fn received_item(item: &ReceivedItem, visibility: Millis) -> Item {

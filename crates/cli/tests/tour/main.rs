@@ -140,7 +140,9 @@ fn run(mut steps: Vec<Step>) {
 /// A server with the database and the roles that the documents name, and its port.
 fn database() -> (Own, ReservedPort) {
     let port = ReservedPort::new();
-    let server = Own::start_tcp(&["listen_addresses=127.0.0.1".to_owned()], &[], port.address().port());
+    let number = port.address().port();
+    let settings = ["listen_addresses=127.0.0.1".to_owned(), format!("port={number}")];
+    let server = Own::start_tcp(&settings, &[], number);
     postgres::RUNTIME.block_on(async {
         let client = postgres::connect(&server.config()).await.unwrap();
         for statement in ["CREATE DATABASE queue", "CREATE ROLE owner SUPERUSER LOGIN"] {

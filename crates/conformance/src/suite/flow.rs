@@ -267,3 +267,14 @@ pub(super) fn limits_survive_a_reopen(harness: &dyn Harness) {
     // At most one more burst is allowed after a reopen.
     assert!((1..=3).contains(&receive(&rig, 10).0));
 }
+
+pub(super) fn a_receive_from_a_paused_queue_says_so(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy::default());
+    rig.submit_many("jobs", 2);
+    rig.ok(Operation::PauseQueue { queue: name("jobs") });
+    let received = rig.received(rig.receive_call("jobs", 1));
+    assert_eq!((received.items.len(), received.paused), (0, true));
+    rig.ok(Operation::ResumeQueue { queue: name("jobs") });
+    let received = rig.received(rig.receive_call("jobs", 1));
+    assert_eq!((received.items.len(), received.paused), (1, false));
+}

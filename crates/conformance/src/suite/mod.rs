@@ -359,6 +359,7 @@ macro_rules! with_conformance_cases {
                 the_start_of_a_lease_survives_a_reopen
             }
             flow {
+                a_receive_from_a_paused_queue_says_so
                 concurrency_limits_the_number_of_leased_items
                 every_end_of_a_lease_frees_its_slot
                 a_receive_sees_slots_freed_in_its_batch

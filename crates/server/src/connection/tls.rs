@@ -28,11 +28,11 @@ pub struct TlsFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read {path}: {error}")]
-    Read { path: PathBuf, error: std::io::Error },
+    Read { path: PathBuf, error: io::Error },
     #[error("{path}: {why}; use a PEM file")]
     Pem { path: PathBuf, why: String },
     #[error("cannot use {cert} and {key} together: {why}", cert = .0.cert.display(), key = .0.key.display(), why = .1)]
-    Pair(TlsFiles, rustls::Error),
+    Pair(TlsFiles, Error),
 }
 
 /// The TLS configuration of new connections.

@@ -33,6 +33,7 @@ pub(super) async fn receive(
             "the server is stopping and delivers no more items",
         ));
     }
+    let notes = body.wait.iter().filter_map(|wait| wait.note("wait")).collect();
     let max = body.max.unwrap_or(1);
     // The store checks numbers that fit.
     let max = u32::try_from(max).map_err(|_| Refusal::Invalid {
@@ -63,5 +64,6 @@ pub(super) async fn receive(
     let count = received.items.len();
     let items = received.items.into_iter().filter_map(|item| ReceivedItem::new(&queue, item));
     let items = items.map(|item| item.payload_as(form)).collect();
-    respond.with_many(&ReceiveAnswer { status: received.queue.name().to_owned(), items }, count)
+    let (status, throttle) = (received.queue.name(), received.throttle.as_ref());
+    respond.with_many(&ReceiveAnswer::new(status, items, received.paused, throttle, app.now(), notes), count)
 }

@@ -124,3 +124,50 @@ async fn invalid_receives_are_refused_with_a_reason() {
         server.post("/v1/queues/jobs/receive", json!({"create_output_buffers": true})).await.success();
     assert_eq!((&answer["items"][0]["deliveries"], &answer["items"][0]["outputs"]), (&json!(1), &json!({})));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_receive_says_what_holds_the_items_back() {
+    let server = TestServer::start().await;
+    for (policy, by) in [
+        (json!({}), "paused"),
+        (json!({"concurrency": 1}), "concurrency"),
+        (json!({"rate": "1/1h"}), "rate"),
+        (json!({"concurrency_per_key": 1}), "keys"),
+    ] {
+        server.queue(by, policy).await;
+        server.submit(by, json!([{}, {}])).await;
+        let path = format!("/v1/queues/{by}/receive");
+        let first = server.post(&path, json!({})).await.success();
+        assert_eq!(
+            (&first["items"].as_array().unwrap().len(), &first["throttled"]),
+            (&1, &Value::Null),
+            "{by}"
+        );
+        if by == "paused" {
+            server.post("/v1/queues/paused/pause", json!({})).await.success();
+        }
+        // A receive without a wait, and one whose wait is over.
+        for wait in [json!({}), json!({"wait": "150ms"})] {
+            let empty = server.post(&path, wait).await.success();
+            assert_eq!((&empty["items"], &empty["throttled"]), (&json!([]), &json!(by)), "{empty}");
+            assert_eq!(empty["until"].is_string(), by == "rate", "{empty}");
+        }
+    }
+    server.queue("empty", json!({})).await;
+    let empty = server.post("/v1/queues/empty/receive", json!({})).await.success();
+    assert_eq!(empty, json!({"status": "open", "items": []}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_without_a_unit_that_may_mean_seconds_gets_a_note() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let receive = async |wait: Value| {
+        server.post("/v1/queues/jobs/receive", json!({"wait": wait})).await.success()["notes"].clone()
+    };
+    let note = receive(json!(20)).await;
+    assert_eq!(note, json!(["wait: the number 20 means 20 ms; write \"20s\" for seconds, or \"20ms\""]));
+    for clear in [json!(0), json!(100), json!("20ms"), json!(null)] {
+        assert_eq!(receive(clear.clone()).await, Value::Null, "{clear}");
+    }
+}

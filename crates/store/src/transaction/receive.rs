@@ -13,6 +13,7 @@ pub struct Deliveries<D> {
     pub state: QueueState,
     pub items: Vec<D>,
     pub throttle: Option<Throttle>,
+    pub paused: bool,
     /// See [`Received::more`].
     pub more: usize,
     pub fields: FieldSet,
@@ -21,8 +22,8 @@ pub struct Deliveries<D> {
 impl<D> Deliveries<D> {
     /// The answer, with the items as they were read back.
     pub fn received(self, read: impl FnOnce(Vec<D>, FieldSet) -> Vec<Item>) -> Received {
-        let Deliveries { state, items, throttle, more, fields, .. } = self;
-        Received { queue: state, items: read(items, fields), throttle, more }
+        let Deliveries { state, items, throttle, paused, more, fields, .. } = self;
+        Received { queue: state, items: read(items, fields), throttle, paused, more }
     }
 }
 
@@ -86,7 +87,8 @@ pub(super) fn receive<W: Workspace>(
     let selected = selection.finish(flow, &counts, ready, full_keys);
     workspace.record_delivery(id, selected.rate, selection.round_robin());
     let (throttle, more) = (selected.throttle, selected.more);
-    Ok(Outcome::Received(Deliveries { queue: id, state, items, throttle, more, fields: call.fields }))
+    let fields = call.fields;
+    Ok(Outcome::Received(Deliveries { queue: id, state, items, throttle, paused, more, fields }))
 }
 
 /// The next item in the queue's order, and the fairness key it counts for.
