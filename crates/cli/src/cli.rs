@@ -6,7 +6,7 @@ use crate::{
     backup, bench, buffer, completions, doctor, events, export_import, group, item, kv, man, migrate, queue,
     restore, schedule, serve, token, topic,
 };
-use clap::{Parser, Subcommand};
+use clap::{ColorChoice, Parser, Subcommand};
 
 /// A durable work queue in one binary.
 ///
@@ -28,6 +28,9 @@ pub struct Cli {
     // Not `--output`: as in Tyger, that names a slot.
     #[arg(short = 'o', long, global = true, value_name = "FORMAT", help_heading = "Global options")]
     pub format: Option<Format>,
+    /// When to use colours: auto is on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", default_value_t, help_heading = "Global options")]
+    pub color: ColorChoice,
     #[command(subcommand)]
     pub command: Command,
 }

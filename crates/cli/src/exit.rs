@@ -53,7 +53,7 @@ impl Failure {
 pub fn report(end: Result<(), Failure>) -> ExitCode {
     let Err(failure) = end else { return ExitCode::SUCCESS };
     if let Some(words) = failure.words() {
-        output::say(words);
+        output::complain(words);
     }
     ExitCode::from(failure.code())
 }
@@ -65,7 +65,7 @@ pub fn report_usage(error: &clap::Error) -> ExitCode {
     }
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {
-        Some(words) => output::say(words.trim_end()),
+        Some(words) => output::complain(words.trim_end()),
         // Called without arguments: print the help.
         None => drop(error.print()),
     }

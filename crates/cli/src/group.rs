@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::item::{list_all, repeat_until_done};
+use crate::item::{list_results, repeat_until_done};
 use crate::reconnect::Reconnect;
 use crate::value::duration;
 use clap::{Args, Subcommand};
@@ -53,8 +53,8 @@ pub struct ResultsArgs {
     /// The group's name.
     group: String,
     /// Only members in this state, for example completed or failed.
-    #[arg(long, visible_alias = "state", value_name = "STATE")]
-    status: Option<String>,
+    #[arg(long, visible_alias = "status", value_name = "STATE")]
+    state: Option<String>,
     /// Leave out inputs, parameters and outputs.
     #[arg(long)]
     summary: bool,
@@ -77,8 +77,8 @@ pub async fn run(session: &Session, command: GroupCommand) -> Result<(), Failure
         GroupCommand::Show(args) => session.output.object(&session.client.group(&args.group).await?),
         GroupCommand::Wait(args) => wait(session, args).await,
         GroupCommand::Results(args) => {
-            let filter = ItemFilter { group: Some(args.group), state: args.status, ..ItemFilter::default() };
-            list_all(session, filter, args.summary).await
+            let filter = ItemFilter { group: Some(args.group), state: args.state, ..ItemFilter::default() };
+            list_results(session, filter, args.summary).await
         }
         GroupCommand::Cancel(args) => {
             let query = ItemQuery { reason: args.reason, dry_run: args.dry_run, ..ItemQuery::default() };

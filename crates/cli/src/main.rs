@@ -60,7 +60,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli, parent: item::ParentProcess) -> Result<(), Failure> {
-    let Cli { connection, format, command } = cli;
+    let Cli { connection, format, color, command } = cli;
+    output::set_color(color);
     let command = match command {
         Command::Serve(args) => return serve::run(*args).map_err(Failure::from),
         Command::Migrate(args) => return migrate::run(&args, output::Output::new(format)),

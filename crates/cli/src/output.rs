@@ -2,6 +2,7 @@
 
 use crate::exit::Failure;
 use crate::table::Listing;
+use anstream::ColorChoice;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Display;
@@ -83,6 +84,22 @@ pub fn text(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// For everything that this process prints from now on.
+pub fn set_color(color: clap::ColorChoice) {
+    let choice = match color {
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::Always,
+        clap::ColorChoice::Never => ColorChoice::Never,
+    };
+    choice.write_global();
+}
+
+/// Prints why the command failed to stderr, and ignores a closed stderr.
+pub fn complain(words: impl Display) {
+    let words = printable(&words.to_string());
+    let _ = writeln!(anstream::stderr().lock(), "\u{1b}[1;31mtowline:\u{1b}[0m {words}");
 }
 
 /// Prints a message to stderr. Ignores a closed stderr.

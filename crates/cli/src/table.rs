@@ -2,7 +2,8 @@
 
 use crate::exit::Failure;
 use crate::output::{Format, printable};
-use comfy_table::{ColumnConstraint, Table, Width, presets};
+use anstream::{AutoStream, ColorChoice};
+use comfy_table::{Attribute, Cell, Color, ColumnConstraint, Table, Width, presets};
 use serde::Serialize;
 use std::io::{self, BufWriter, Stdout, Write};
 
@@ -10,6 +11,23 @@ use std::io::{self, BufWriter, Stdout, Write};
 const BLOCK_ROWS: usize = 1000;
 /// Longest cell, in characters.
 const CELL_MAX: usize = 80;
+/// Spaces between two columns.
+const GAP: usize = 2;
+/// Columns that a narrow terminal does without, the least important first.
+const LEFT_OUT_FIRST: [&str; 12] = [
+    "EXPIRES",
+    "TAGS",
+    "ATTEMPT",
+    "PRIORITY",
+    "SUBMITTED",
+    "LAST",
+    "CREATED",
+    "SCHEDULED",
+    "PAUSED",
+    "SIZE",
+    "ERROR",
+    "QUEUE",
+];
 
 pub struct Listing {
     format: Format,
@@ -18,12 +36,20 @@ pub struct Listing {
     rows: Vec<Vec<String>>,
     widths: Vec<u16>,
     printed: u64,
+    /// Of the terminal, in characters. `None`: the output is not a terminal.
+    width_max: Option<usize>,
+    /// Columns that are printed. Decided with the first block.
+    shown: Vec<usize>,
+    colored: bool,
 }
 
 impl Listing {
     pub fn new(format: Format, headers: &'static [&'static str]) -> Listing {
         let out = BufWriter::new(io::stdout());
-        Listing { format, out, headers, rows: Vec::new(), widths: Vec::new(), printed: 0 }
+        let width_max = Table::new().width().map(usize::from);
+        let colored = !matches!(AutoStream::choice(&io::stdout()), ColorChoice::Never);
+        let (rows, widths, shown) = (Vec::new(), Vec::new(), Vec::new());
+        Listing { format, out, headers, rows, widths, printed: 0, width_max, shown, colored }
     }
 
     pub fn push<T: Serialize>(
@@ -61,16 +87,24 @@ impl Listing {
     }
 
     fn block(&mut self) -> Result<(), Failure> {
+        let mut rows = std::mem::take(&mut self.rows);
         let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        if self.widths.is_empty() {
-            table.set_header(self.headers);
+        table.load_style(presets::NOTHING).force_no_tty();
+        if self.colored {
+            table.enforce_styling();
         }
-        table.add_rows(self.rows.drain(..));
+        if self.widths.is_empty() {
+            self.shown = fitting(self.headers, &mut rows, self.width_max);
+            let headers =
+                self.shown.iter().map(|at| Cell::new(self.headers[*at]).add_attribute(Attribute::Bold));
+            table.set_header(headers);
+        }
+        let shown = &self.shown;
+        table.add_rows(rows.iter().map(|row| shown.iter().map(|at| cell(self.headers[*at], &row[*at]))));
         for (at, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, 2));
+            column.set_padding((0, GAP as u16));
             if let Some(width) = self.widths.get(at) {
-                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width + 2)));
+                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width + GAP as u16)));
             }
         }
         self.widths = table
@@ -86,6 +120,48 @@ impl Listing {
     }
 }
 
+/// The columns for a terminal of this width. If the others still do not fit, shortens the cells of the last one.
+fn fitting(headers: &[&str], rows: &mut [Vec<String>], width_max: Option<usize>) -> Vec<usize> {
+    let mut shown: Vec<usize> = (0..headers.len()).collect();
+    let Some(width_max) = width_max else { return shown };
+    let length = |text: &str| text.chars().count();
+    let widths: Vec<usize> = headers
+        .iter()
+        .enumerate()
+        .map(|(at, header)| {
+            rows.iter().map(|row| length(&row[at])).max().unwrap_or(0).max(length(header)) + GAP
+        })
+        .collect();
+    let total = |shown: &[usize]| shown.iter().map(|at| widths[*at]).sum::<usize>() - GAP;
+    for name in LEFT_OUT_FIRST {
+        if total(&shown) <= width_max {
+            return shown;
+        }
+        // The first column names the row.
+        shown.retain(|at| *at == 0 || headers[*at] != name);
+    }
+    if let Some(last) = shown.last().copied().filter(|last| *last > 0) {
+        let room = width_max.saturating_sub(total(&shown) - (widths[last] - GAP)).max(length(headers[last]));
+        for row in rows {
+            row[last] = shortened_to(&row[last], room);
+        }
+    }
+    shown
+}
+
+fn cell(header: &str, text: &str) -> Cell {
+    let color = match text {
+        _ if header != "STATE" => None,
+        state if state.starts_with("failed") => Some(Color::Red),
+        "completed" | "complete" => Some(Color::Green),
+        "processing" | "writing" => Some(Color::Yellow),
+        _ => None,
+    };
+    let cell = Cell::new(text);
+    color.into_iter().fold(cell, Cell::fg)
+}
+
+/// The first line of a cell.
 fn shortened(cell: &str) -> String {
     let line = cell.lines().next().unwrap_or_default();
     let mut short: String = printable(line).chars().take(CELL_MAX).collect();
@@ -93,6 +169,13 @@ fn shortened(cell: &str) -> String {
         short.push('…');
     }
     short
+}
+
+fn shortened_to(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -104,5 +187,27 @@ mod tests {
         assert_eq!(shortened("plain"), "plain");
         assert_eq!(shortened("first\nsecond"), "first…");
         assert_eq!(shortened(&"x".repeat(200)).chars().count(), CELL_MAX + 1);
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_fewer_columns_and_then_shorter_cells() {
+        let headers = ["ID", "STATE", "PRIORITY", "CREATED", "LAST ERROR"];
+        let row = || {
+            vec![
+                ["0123456789", "failed", "0", "2030-01-31T08:00:00Z", "no memory left"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ]
+        };
+        let fit = |width| {
+            let mut rows = row();
+            let shown = fitting(&headers, &mut rows, width);
+            (shown.iter().map(|at| headers[*at]).collect::<Vec<_>>(), rows[0][4].clone())
+        };
+        assert_eq!(fit(None).0, headers);
+        assert_eq!(fit(Some(66)).0, headers);
+        assert_eq!(fit(Some(65)).0, ["ID", "STATE", "CREATED", "LAST ERROR"]);
+        assert_eq!(fit(Some(40)), (vec!["ID", "STATE", "LAST ERROR"], "no memory left".to_owned()));
+        assert_eq!(fit(Some(30)), (vec!["ID", "STATE", "LAST ERROR"], "no memory…".to_owned()));
     }
 }

@@ -3,11 +3,11 @@
 use super::input::Input;
 use super::{HeldArgs, WRITE_PATIENCE, resume};
 use crate::connect::Session;
-use crate::entropy;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
-use crate::progress;
+use crate::{clock, entropy, output, progress};
 use clap::Args;
+use indicatif::HumanBytes;
 use std::path::PathBuf;
 use std::time::Duration;
 use towline_api::client::{Upload, UploadError};
@@ -19,7 +19,7 @@ const FAIL_PATIENCE: Duration = Duration::from_secs(5);
 /// Write standard input or a file to a buffer.
 ///
 /// A buffer is written once. Readers see the bytes as they are written. If the input fails, or on ctrl-C, the
-/// buffer fails and its readers get an error.
+/// buffer fails and its readers get an error. On a terminal, it ends with the size, the time and the hash.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
     /// The buffer's id.
@@ -47,7 +47,7 @@ pub async fn run(session: &Session, args: WriteArgs) -> Result<(), Failure> {
         Some(path) => return Err(Failure::Usage(format!("--resume: {} is not a file", path.display()))),
         None => entropy::bytes()?,
     };
-    let interrupt = Interrupt::listen()?;
+    let (interrupt, began) = (Interrupt::listen()?, clock::now());
     let mut upload = Upload::begin(client, &id, &hexadecimal(writer)).await?;
     let written = upload.position();
     let bar = progress::bar(input.length());
@@ -60,7 +60,15 @@ pub async fn run(session: &Session, args: WriteArgs) -> Result<(), Failure> {
     };
     bar.finish_and_clear();
     let (failure, reason) = match ended {
-        Some(Ok(_)) => return Ok(()),
+        Some(Ok(end)) => {
+            if bar.is_hidden() {
+                return Ok(());
+            }
+            let seconds = clock::now().duration_since(began).as_secs_f64();
+            let (bytes, size) = (end.bytes, HumanBytes(end.bytes));
+            output::say(format!("wrote {bytes} bytes ({size}) in {seconds:.2} s; hash chain {}", end.chain));
+            return Ok(());
+        }
         Some(Err(UploadError::Input(error))) => {
             let words = format!("cannot read the input: {error}; buffer {id} is marked as failed");
             (Failure::Refused(words), format!("the input of its writer failed: {error}"))

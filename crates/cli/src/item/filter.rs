@@ -9,8 +9,8 @@ use towline_api::{ItemFilter, Time};
 pub struct FilterArgs {
     /// Only items in this state: pending, ready, scheduled, processing, paused, completed, failed,
     /// unfinished.
-    #[arg(long, visible_alias = "state", value_name = "STATE")]
-    status: Option<String>,
+    #[arg(long, visible_alias = "status", value_name = "STATE")]
+    state: Option<String>,
     /// Only items that failed this way: explicit, retries_exhausted, expired, cancelled, poison.
     #[arg(long, value_name = "KIND")]
     failure: Option<String>,
@@ -110,7 +110,7 @@ impl FilterArgs {
             value.map(|value| value.to_string())
         }
         ItemFilter {
-            state: self.status,
+            state: self.state,
             failure: self.failure,
             tag: self.tag,
             tag_prefix: self.tag_prefix,

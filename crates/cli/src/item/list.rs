@@ -38,13 +38,18 @@ pub async fn run(session: &Session, args: ListArgs) -> Result<(), Failure> {
         view: args.summary.then(|| "summary".to_owned()),
         ..ItemQuery::default()
     };
-    list(session, args.queue.as_deref(), query, args.limit).await
+    let columns: (&[&str], fn(&ItemShown) -> Vec<String>) = match args.queue {
+        Some(_) => (&["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "LAST ERROR"], row_of_queue),
+        None => (&["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "QUEUE", "LAST ERROR"], row),
+    };
+    list(session, args.queue.as_deref(), query, args.limit, columns).await
 }
 
-/// Lists all matching items of all queues.
-pub async fn all(session: &Session, filter: ItemFilter, summary: bool) -> Result<(), Failure> {
+/// Lists all matching items of all queues, with their results.
+pub async fn results(session: &Session, filter: ItemFilter, summary: bool) -> Result<(), Failure> {
     let view = summary.then(|| "summary".to_owned());
-    list(session, None, ItemQuery { filter, view, ..ItemQuery::default() }, None).await
+    let query = ItemQuery { filter, view, ..ItemQuery::default() };
+    list(session, None, query, None, (&["ID", "QUEUE", "STATE", "RESULT"], result_row)).await
 }
 
 async fn list(
@@ -52,14 +57,9 @@ async fn list(
     queue: Option<&str>,
     mut query: ItemQuery,
     limit: Option<usize>,
+    (headers, row): (&'static [&'static str], fn(&ItemShown) -> Vec<String>),
 ) -> Result<(), Failure> {
     let summary = query.view.is_some();
-    let headers: &'static [&'static str] = match queue {
-        Some(_) => &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "LAST ERROR"],
-        None => &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "QUEUE", "LAST ERROR"],
-    };
-    let with_queue = queue.is_none();
-    let row = |item: &ItemShown| row(item, with_queue);
     let mut listing = session.output.listing(headers);
     let mut left = limit.unwrap_or(usize::MAX);
     while left > 0 {
@@ -80,23 +80,43 @@ async fn list(
     listing.finish()
 }
 
-fn row(item: &ItemShown, with_queue: bool) -> Vec<String> {
-    let state = match &item.failure {
-        Some(kind) => format!("{} ({kind})", item.state),
-        None => item.state.clone(),
-    };
-    let error = item.errors.last().map(|error| match error.message.as_str() {
-        "" => error.kind.clone(),
-        message => message.to_owned(),
-    });
-    let mut cells = vec![
+fn row_of_queue(item: &ItemShown) -> Vec<String> {
+    vec![
         item.id.to_string(),
-        state,
+        state(item),
         item.priority.to_string(),
         item.attempt.to_string(),
         item.created_at.to_string(),
-    ];
-    cells.extend(with_queue.then(|| item.queue.clone()));
-    cells.push(error.unwrap_or_default());
+        last_error(item),
+    ]
+}
+
+fn row(item: &ItemShown) -> Vec<String> {
+    let mut cells = row_of_queue(item);
+    cells.insert(5, item.queue.clone());
     cells
+}
+
+/// Output parameters and output buffers, or why the item failed.
+fn result_row(item: &ItemShown) -> Vec<String> {
+    let outputs = item.outputs.iter().map(|(slot, buffer)| format!("{slot}={buffer}"));
+    let params = item.output_params.iter().map(|(name, value)| format!("{name}={}", value.as_str()));
+    let result = match item.failure {
+        Some(_) => last_error(item),
+        None => outputs.chain(params).collect::<Vec<_>>().join(" "),
+    };
+    vec![item.id.to_string(), item.queue.clone(), state(item), result]
+}
+
+fn state(item: &ItemShown) -> String {
+    match &item.failure {
+        Some(kind) => format!("{} ({kind})", item.state),
+        None => item.state.clone(),
+    }
+}
+
+fn last_error(item: &ItemShown) -> String {
+    let last = item.errors.last();
+    let words = last.map(|error| if error.message.is_empty() { &error.kind } else { &error.message });
+    words.cloned().unwrap_or_default()
 }

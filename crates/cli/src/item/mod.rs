@@ -13,7 +13,7 @@ mod wait;
 mod while_alive;
 
 pub use bulk_action::repeat_until_done;
-pub use list::all as list_all;
+pub use list::results as list_results;
 pub use parent_process::ParentProcess;
 
 use crate::connect::Session;

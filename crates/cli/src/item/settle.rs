@@ -112,11 +112,11 @@ pub struct DeferArgs {
     #[command(flatten)]
     lease: LeaseArgs,
     /// Deliver the item no earlier than this long from now.
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "until")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "ready_at")]
     delay: Option<Millis>,
     /// Deliver the item no earlier than this time, for example 2030-01-31T08:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    until: Option<Time>,
+    #[arg(long, value_name = "TIME", value_parser = time, visible_alias = "until")]
+    ready_at: Option<Time>,
     /// Move the item to this queue.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
@@ -199,7 +199,7 @@ impl ReleaseArgs {
 impl DeferArgs {
     pub fn action(self) -> Result<Action, Failure> {
         let defer = self.lease.give_back(VerbName::Defer, self.delay, self.queue);
-        self.change.apply(Action { ready_at: self.until, ..defer })
+        self.change.apply(Action { ready_at: self.ready_at, ..defer })
     }
 }
 

@@ -31,8 +31,8 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "replace_key")]
     delay_max: Option<Millis>,
     /// Deliver the item no earlier than this time, for example 2030-01-31T08:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "delay")]
-    at: Option<Time>,
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "delay", visible_alias = "at")]
+    ready_at: Option<Time>,
     /// The item's id, a UUID [default: the server generates one].
     #[arg(long, value_name = "UUID", value_parser = item_id)]
     id: Option<ItemId>,
@@ -91,7 +91,7 @@ impl SubmitArgs {
             unique: self.unique,
             replace_key: self.replace_key,
             delay_max: self.delay_max.map(Span::from),
-            ready_at: self.at,
+            ready_at: self.ready_at,
             ..self.item.item()?
         })
     }

@@ -36,6 +36,8 @@ fn children_fan_in_and_a_restart_changes_nothing() {
     let results = results.as_array().unwrap();
     assert_eq!(results.len(), 3);
     assert!(results.iter().all(|item| item["output_params"]["pages"] == 3));
+    let table = server.ok(&["group", "results", "book", "-o", "table"]);
+    assert!(table.contains("RESULT") && table.matches("pages=3").count() == 3, "{table}");
     assert_eq!(commit(&server), bind);
     assert_eq!(commit(&server), after);
 }

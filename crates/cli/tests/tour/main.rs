@@ -8,7 +8,7 @@
 //! before. The port 7420, the host `db.internal` and `s3://bucket` in the commands stand for a free port, a PostgreSQL
 //! server and a directory.
 //!
-//! A block after a line `<!-- not run: REASON -->` is left out.
+//! The working directory has the folder `examples`. A block after a line `<!-- not run: REASON -->` is left out.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod extract;
@@ -52,6 +52,7 @@ pages! {
     security "docs/security.md",
     server "docs/server.md",
     traces "docs/traces.md",
+    workers "examples/README.md",
 }
 
 fn root() -> PathBuf {
@@ -83,6 +84,7 @@ fn run(mut steps: Vec<Step>) {
     std::fs::create_dir(at("bin")).unwrap();
     std::fs::create_dir(at("work")).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_towline"), at("bin/towline")).unwrap();
+    std::os::unix::fs::symlink(root().canonicalize().unwrap().join("examples"), at("work/examples")).unwrap();
     let port = ReservedPort::new();
     let bucket = at("bucket").to_str().unwrap().to_owned();
     let mut stands_for = vec![("7420", port.address().port().to_string()), ("s3://bucket", bucket)];

@@ -318,7 +318,7 @@ async fn a_paused_queue_accepts_items_and_delivers_none() {
     let ids = server.submit("jobs", json!([{}])).await;
     assert_eq!(
         server.post("/v1/queues/jobs/receive", json!({})).await.success(),
-        json!({"status": "open", "items": []})
+        json!({"status": "open", "items": [], "throttled": "paused"})
     );
     let resumed = server.call(Method::POST, "/v1/queues/jobs/resume", None).await.success();
     assert_eq!(resumed["paused"], false);

@@ -70,7 +70,7 @@ async fn waiting_receivers_get_new_items() {
     assert_eq!(ids(&received), [&made[0]]);
     assert_eq!(received["items"][0]["payload"], "aGk=");
     // The wait can be a number of milliseconds. Then the response is empty.
-    let empty = server.post("/v1/queues/jobs/receive", json!({"wait": 20})).await.success();
+    let empty = server.post("/v1/queues/jobs/receive", json!({"wait": "20ms"})).await.success();
     assert_eq!(empty, json!({"status": "open", "items": []}));
 }
 

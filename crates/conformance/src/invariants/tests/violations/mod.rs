@@ -119,7 +119,10 @@ impl History {
     fn received(&mut self, items: Vec<Item>) {
         let queue = QueueState::Open;
         let operation = receive(10, self.calls);
-        self.reply_with(operation, Ok(Reply::Received(Received { queue, items, throttle: None, more: 0 })));
+        self.reply_with(
+            operation,
+            Ok(Reply::Received(Received { queue, items, throttle: None, paused: false, more: 0 })),
+        );
     }
 
     fn snapshot(&self) -> Snapshot {
