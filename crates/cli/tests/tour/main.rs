@@ -39,6 +39,7 @@ macro_rules! pages {
 
 pages! {
     readme "README.md",
+    backup "docs/backup.md",
     buffers "docs/buffers.md",
     cli "docs/cli.md",
     events "docs/events.md",

@@ -7,6 +7,8 @@ towline() {
         return
     fi
     stop_server
+    # The background job empties it too, but perhaps after the first look below.
+    : > ../serve.out
     command towline "$@" > ../serve.out 2> ../serve.err &
     server=$!
     until grep -q '^listening on' ../serve.out; do
