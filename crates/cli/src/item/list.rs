@@ -30,6 +30,12 @@ pub struct ListArgs {
     summary: bool,
 }
 
+/// The columns of a table of items.
+struct Columns {
+    headers: &'static [&'static str],
+    row: fn(&ItemShown) -> Vec<String>,
+}
+
 pub async fn run(session: &Session, args: ListArgs) -> Result<(), Failure> {
     let query = ItemQuery {
         filter: args.filter.get(),
@@ -38,9 +44,15 @@ pub async fn run(session: &Session, args: ListArgs) -> Result<(), Failure> {
         view: args.summary.then(|| "summary".to_owned()),
         ..ItemQuery::default()
     };
-    let columns: (&[&str], fn(&ItemShown) -> Vec<String>) = match args.queue {
-        Some(_) => (&["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "LAST ERROR"], row_of_queue),
-        None => (&["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "QUEUE", "LAST ERROR"], row),
+    let columns = match args.queue {
+        Some(_) => Columns {
+            headers: &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "LAST ERROR"],
+            row: row_of_queue,
+        },
+        None => Columns {
+            headers: &["ID", "STATE", "PRIORITY", "ATTEMPT", "CREATED", "QUEUE", "LAST ERROR"],
+            row,
+        },
     };
     list(session, args.queue.as_deref(), query, args.limit, columns).await
 }
@@ -49,7 +61,14 @@ pub async fn run(session: &Session, args: ListArgs) -> Result<(), Failure> {
 pub async fn results(session: &Session, filter: ItemFilter, summary: bool) -> Result<(), Failure> {
     let view = summary.then(|| "summary".to_owned());
     let query = ItemQuery { filter, view, ..ItemQuery::default() };
-    list(session, None, query, None, (&["ID", "QUEUE", "STATE", "RESULT"], result_row)).await
+    list(
+        session,
+        None,
+        query,
+        None,
+        Columns { headers: &["ID", "QUEUE", "STATE", "RESULT"], row: result_row },
+    )
+    .await
 }
 
 async fn list(
@@ -57,7 +76,7 @@ async fn list(
     queue: Option<&str>,
     mut query: ItemQuery,
     limit: Option<usize>,
-    (headers, row): (&'static [&'static str], fn(&ItemShown) -> Vec<String>),
+    Columns { headers, row }: Columns,
 ) -> Result<(), Failure> {
     let summary = query.view.is_some();
     let mut listing = session.output.listing(headers);
