@@ -140,7 +140,7 @@ impl Server {
     /// The URL that works for clients on this machine: they can connect to its host, and the certificate is valid for it.
     #[must_use]
     pub fn client_url(&self) -> String {
-        let mut address = self.address;
+        let ListenAddress::Tcp(mut address) = self.address else { return self.address.to_string() };
         match address.ip() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
             IpAddr::V6(Ipv6Addr::UNSPECIFIED) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
