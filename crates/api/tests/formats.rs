@@ -18,7 +18,8 @@ use towline_api::{
     FieldsBody, Format, ItemError, ItemId, ItemPage, ItemShown, Json, LeaseRuleBody, LeaseToken, Millis,
     NewItem, OrderBody, OriginShown, PatchQueue, PolicyBody, Problem, PutQueue, QueuePage, QueueShown,
     ReceiveAnswer, ReceiveRequest, ReceivedItem, SchemaBody, ScoreBody, ScoreOrder, SettleAnswer, SettleBody,
-    Settled, Span, SubmitAnswer, SubmitBody, Submitted, Text, Throttled, Time, Timestamp, TraceBody, VerbName,
+    Settled, Span, SubmitAnswer, SubmitBody, Submitted, Text, Throttled, Time, Timestamp, TraceBody,
+    VerbName,
 };
 use uuid::Uuid;
 
