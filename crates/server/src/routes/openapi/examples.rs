@@ -14,7 +14,7 @@ const CHAIN: &str = "00000000000000000000000000000000000000000000000000000000000
 fn example(operation: &str) -> Option<Value> {
     Some(match operation {
         "create_token" => json!({"name": "worker", "scopes": ["queue:jobs:receive"], "expires_in": "90d"}),
-        "put_queue" => {
+        "put_queue" | "apply_queue" => {
             json!({"schema": {"inputs": ["raw"], "input_params": ["level?"]}, "policy": {"max_retries": 5}})
         }
         "change_queue" => json!({"max_retries": 10, "failed_ttl": null}),
@@ -27,7 +27,7 @@ fn example(operation: &str) -> Option<Value> {
         }
         "settle_item" => json!({"lease": LEASE, "output_params": {"quality": 0.9}}),
         "cancel_item" | "cancel_group" | "run_bulk_action" => json!({"reason": "no longer needed"}),
-        "put_schedule" => {
+        "put_schedule" | "apply_schedule" => {
             json!({"queue": "jobs", "cron": "0 8 * * 1-5", "time_zone": "Europe/Berlin", "item": {"params": {"n": 1}}})
         }
         "pause_item" => json!({"lease": LEASE}),
