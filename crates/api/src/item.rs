@@ -85,6 +85,10 @@ pub struct ItemShown {
     #[serde(default, with = "params")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
     pub output_params: Params,
+    /// The items that the commit submitted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub handed_off: Vec<Text<ItemId>>,
     /// Why earlier attempts ended without a result, oldest first.
     pub errors: Vec<ItemError>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,6 +201,7 @@ impl ItemShown {
             params: body.params,
             outputs: buffers_shown(&outcome.outputs),
             output_params: outcome.output_params,
+            handed_off: outcome.handed_off.into_iter().map(Text::from).collect(),
             errors: errors
                 .into_iter()
                 .map(|error| ItemError {

@@ -66,8 +66,8 @@ pub use schedule::{
     NextTimes, PutSchedule, ScheduleAnswer, ScheduleErrorShown, SchedulePage, ScheduleRun, ScheduleShown,
 };
 pub use settle::{
-    Action, CancelRequest, FieldsBody, PauseRequest, SettleAnswer, SettleBody, SettleRequest, Settled,
-    VerbName, under_lease,
+    Action, CancelRequest, FieldsBody, HandOffBody, PauseRequest, SettleAnswer, SettleBody, SettleRequest,
+    Settled, VerbName, under_lease,
 };
 pub use span::Span;
 pub use submit::{NewItem, OneOrMany, SubmitAnswer, SubmitBody, SubmitRequest, Submitted};

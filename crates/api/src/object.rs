@@ -41,6 +41,14 @@ pub(crate) fn object_if_any<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Ok(Option::deserialize(deserializer)?.map(|Object(value)| value))
 }
 
+/// For a list of objects.
+pub(crate) fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let objects: Vec<Object<T>> = Vec::deserialize(deserializer)?;
+    Ok(objects.into_iter().map(|Object(value)| value).collect())
+}
+
 /// For the list of a batch.
 pub(crate) fn elements<'de, T: DeserializeOwned, D: Deserializer<'de>>(
     deserializer: D,

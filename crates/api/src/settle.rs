@@ -2,14 +2,14 @@
 
 use crate::element::Element;
 use crate::invalid::invalid;
-use crate::object::{elements, object_if_any};
+use crate::object::{elements, object, object_if_any, objects};
 use crate::params::{self, Params};
 use crate::payload::{Payload, given};
 use crate::policy::queue_name;
 use crate::problem::ErrorBody;
 use crate::receive::field;
 use crate::span::Span;
-use crate::submit::{buffers, priority, when};
+use crate::submit::{NewItem, buffers, priority, when};
 use crate::text::Text;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,9 @@ use towline_domain::Json;
 use towline_domain::command::{Verb, When};
 use towline_domain::item::Outcome;
 use towline_domain::refusal::LostWhy;
-use towline_domain::{Adjust, Field, FieldEdits, ItemId, LeaseCall, LeaseToken, Millis, Refusal, Timestamp};
+use towline_domain::{
+    Adjust, Field, FieldEdits, HandOff, ItemId, LeaseCall, LeaseToken, Millis, Refusal, Timestamp,
+};
 use utoipa::ToSchema;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
@@ -95,7 +97,7 @@ impl FromStr for VerbName {
 }
 
 /// Calls to carry out.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleRequest {
     /// At most 10,000 actions. The server carries them out in order and answers each one separately.
@@ -111,7 +113,7 @@ pub struct SettleBody {
 }
 
 /// One call by a lease holder.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Action {
     /// Required in a batch. In a single call the path names it.
@@ -136,6 +138,9 @@ pub struct Action {
     #[serde(with = "params", skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = HashMap<String, serde_json::Value>)]
     pub output_params: Params,
+    /// commit: items to submit in the same step. If one is refused, nothing happens and the lease stays.
+    #[serde(deserialize_with = "objects", skip_serializing_if = "Vec::is_empty")]
+    pub then_submit: Vec<HandOffBody>,
     /// fail, retry: what went wrong. cancel: why.
     #[serde(alias = "error", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -161,6 +166,31 @@ pub struct Action {
     /// Names of payload fields to remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unset: Vec<String>,
+}
+
+/// An item that a commit submits.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HandOffBody {
+    pub queue: String,
+    /// Its `parent` is the committed item, unless it names another.
+    #[serde(default, deserialize_with = "object")]
+    pub item: NewItem,
+}
+
+impl TryFrom<HandOffBody> for HandOff {
+    type Error = Refusal;
+
+    fn try_from(body: HandOffBody) -> Result<HandOff, Refusal> {
+        Ok(HandOff { queue: queue_name(&body.queue)?, submission: body.item.try_into()? })
+    }
+}
+
+fn hand_offs(items: Vec<HandOffBody>) -> Result<Vec<HandOff>, Refusal> {
+    let hand_off = |(index, item): (usize, HandOffBody)| {
+        HandOff::try_from(item).map_err(|refusal| refusal.of_hand_off(index))
+    };
+    items.into_iter().enumerate().map(hand_off).collect()
 }
 
 /// New values of payload fields.
@@ -233,6 +263,7 @@ impl Action {
             ("visibility_timeout", self.visibility_timeout.is_some(), &[VerbName::Heartbeat][..]),
             ("outputs", !self.outputs.is_empty(), &[VerbName::Commit]),
             ("output_params", !self.output_params.is_empty(), &[VerbName::Commit]),
+            ("then_submit", !self.then_submit.is_empty(), &[VerbName::Commit]),
             ("reason", self.reason.is_some(), &[VerbName::Fail, VerbName::Retry, VerbName::Cancel]),
             ("delay", self.delay.is_some(), &[VerbName::Retry, VerbName::Release, VerbName::Defer]),
             ("counted", self.counted.is_some(), &[VerbName::Release]),
@@ -252,6 +283,7 @@ impl Action {
             priority: self.priority.map(priority).transpose()?,
             queue: self.queue.as_deref().map(queue_name).transpose()?,
             buffers_whole: false,
+            then_submit: hand_offs(self.then_submit)?,
         };
         let delay = |delay: Option<Span>| delay.map(|delay| delay.into_domain("delay")).transpose();
         let verb = match verb {
@@ -265,6 +297,7 @@ impl Action {
             VerbName::Commit => Verb::Commit(Outcome {
                 outputs: buffers("outputs", self.outputs)?,
                 output_params: self.output_params,
+                ..Outcome::default()
             }),
             VerbName::Fail => Verb::Fail { reason: self.reason.unwrap_or_default() },
             VerbName::Retry => {
@@ -324,6 +357,10 @@ pub struct Settled {
     pub id: Option<Text<ItemId>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// After a commit with `then_submit`: the items it submitted, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub handed_off: Vec<Text<ItemId>>,
     /// After a heartbeat or an edit: when the lease ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -341,6 +378,12 @@ impl Settled {
     #[must_use]
     pub fn held(id: ItemId, until: Timestamp) -> Settled {
         Settled { lease_expires_at: Some(until.into()), ..Settled::state(id, ItemState::Processing) }
+    }
+
+    #[must_use]
+    pub fn handed_off(id: ItemId, items: impl IntoIterator<Item = ItemId>) -> Settled {
+        let handed_off = items.into_iter().map(Text::from).collect();
+        Settled { handed_off, ..Settled::state(id, ItemState::Completed) }
     }
 
     #[must_use]

@@ -1,7 +1,7 @@
 //! Counters of operations since the start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use towline_domain::change::Answer;
+use towline_domain::change::{Answer, HandedOffItem, Submitted};
 use towline_domain::command::Verb;
 use towline_store::{Answered, Operation, Reply};
 
@@ -82,6 +82,10 @@ impl Counters {
         for answer in answers {
             match answer {
                 Ok(Reply::Answer(Answer::Submitted { created: true, .. })) => submitted += 1,
+                Ok(Reply::Answer(Answer::HandedOff(handed_off))) => {
+                    let created = |item: &&HandedOffItem| item.submitted == Submitted::Created;
+                    submitted += handed_off.items.iter().filter(created).count() as u64;
+                }
                 Ok(Reply::Received(delivered)) => received += delivered.items.len() as u64,
                 Ok(Reply::Swept { changed }) => swept += changed,
                 Ok(_) => {}

@@ -88,10 +88,34 @@ pub enum Answer {
     },
     /// The state of the item now. For a repeated settle: the state the first call left it in.
     State(ItemState),
+    /// The item is completed, and these items were submitted in the same step.
+    HandedOff(HandedOff),
     Removed,
     /// Nothing was changed: the commit uses buffers that were made for the attempt, and `decide` cannot read them. The
     /// broker checks them and repeats the call with `buffers_whole`.
     CheckBuffers(Box<BufferCheck>),
+}
+
+/// The items that a commit submitted, in the order of its `then_submit`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HandedOff {
+    pub items: Vec<HandedOffItem>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandedOffItem {
+    pub id: ItemId,
+    pub submitted: Submitted,
+}
+
+/// What a submit did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitted {
+    Created,
+    /// It replaced a pending item with the same replace key.
+    Replaced,
+    /// An item with the same idempotency key and content exists.
+    Known,
 }
 
 /// The buffers to check before a commit can be decided, and the call to repeat.

@@ -192,6 +192,16 @@ pub struct Adjust {
     pub queue: Option<QueueName>,
     /// The broker has checked that the buffers of this attempt are whole. A commit that uses them is refused otherwise.
     pub buffers_whole: bool,
+    /// A commit submits these items in the same step. If one of them is refused, nothing happens and the lease stays.
+    pub then_submit: Vec<HandOff>,
+}
+
+/// An item that a commit submits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandOff {
+    pub queue: QueueName,
+    /// Its parent is the committed item, unless it names another.
+    pub submission: Submission,
 }
 
 impl Adjust {

@@ -1,5 +1,6 @@
 //! Digests of content. They tell whether two submits or two settles are the same.
 
+use crate::command::{HandOff, Submission, When};
 use crate::fields::{Field, FieldEdits, Fields};
 use crate::id::LeaseToken;
 use crate::item::{Body, Outcome};
@@ -145,6 +146,38 @@ pub(crate) fn settle(outcome: &Outcome, reason: &str, edits: &FieldEdits, rest: 
     }
     for number in rest {
         hasher.part(&number.to_le_bytes());
+    }
+    hasher.finish_short()
+}
+
+/// The items that a commit submits; 0 if there are none. Leaves out what differs when a client repeats the commit: their traces,
+/// and ids, which the server chooses for items with offloaded fields.
+pub(crate) fn hand_off(items: &[HandOff]) -> u64 {
+    if items.is_empty() {
+        return 0;
+    }
+    let mut hasher = Hasher::new("towline|hand-off");
+    for HandOff { queue, submission } in items {
+        let Submission { priority, ready, body, fields, .. } = submission;
+        hasher.part(queue.as_str().as_bytes());
+        hasher.part(&priority.to_le_bytes());
+        let (kind, time) = match ready {
+            When::After(span) => (0, span.0),
+            When::At(time) => (1, time.0),
+        };
+        hasher.part(&[kind]).part(&time.to_le_bytes());
+        for text in [
+            &body.idempotency_key,
+            &body.replace_key,
+            &body.fairness_key,
+            &body.group,
+            &body.source,
+            &body.tier,
+        ] {
+            hasher.option(text.as_ref().map(String::as_bytes));
+        }
+        hasher.slots(body.tags.iter());
+        hasher.part(&content(body, fields));
     }
     hasher.finish_short()
 }

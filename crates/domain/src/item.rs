@@ -474,12 +474,15 @@ pub struct Claim {
 pub struct Outcome {
     pub outputs: BTreeMap<SlotName, BufferId>,
     pub output_params: BTreeMap<String, Json>,
+    /// The items that the commit submitted. Set by `decide`.
+    #[serde(default)]
+    pub handed_off: Vec<ItemId>,
 }
 
 impl Outcome {
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.outputs.is_empty() && self.output_params.is_empty()
+        self.outputs.is_empty() && self.output_params.is_empty() && self.handed_off.is_empty()
     }
 }
 

@@ -42,8 +42,8 @@ pub mod time;
 pub mod trace;
 
 pub use backoff::{Backoff, Jitter};
-pub use change::{Change, Errors};
-pub use command::{Adjust, Command, LeaseCall, OutputSet, RecordGuard, Submission};
+pub use change::{Change, Errors, HandedOff};
+pub use command::{Adjust, Command, HandOff, LeaseCall, OutputSet, RecordGuard, Submission};
 pub use counts::{CountKind, Counts};
 pub use decide::{Context, decide, restore};
 pub use dependency::{Condition, Dependency, DependencyState, DependsOn, GroupCounts, GroupTag};

@@ -34,6 +34,8 @@ pub const RECEIVE_MAX: u32 = 10_000;
 /// Operations in one call to a store.
 pub const BATCH_MAX: usize = 10_000;
 pub const PAGE_MAX: usize = 10_000;
+/// Items that one commit can hand off. Together they are at most as large as the largest item.
+pub const HAND_OFF_MAX: usize = 1000;
 /// The reason in the event of a failure. The item has the whole reason.
 pub const EVENT_REASON_BYTES_MAX: usize = 512;
 /// Followers of one server at the same time.

@@ -68,6 +68,9 @@ pub enum Refusal {
          `towline import`, and submit there"
     )]
     NumbersUsedUp { used: u64 },
+    /// A commit was refused because of one of the items that it submits. The lease stays.
+    #[error("then_submit[{index}]: {why}")]
+    HandOff { index: usize, why: Box<Refusal> },
     #[error("no space left: {detail}; free some, or delete what is not needed, and try again")]
     DiskFull { detail: String },
 }
@@ -98,6 +101,12 @@ impl Refusal {
         Refusal::Invalid { what, message: message.into() }
     }
 
+    /// The refusal of a commit because of the item at this place in its `then_submit`.
+    #[must_use]
+    pub fn of_hand_off(self, index: usize) -> Refusal {
+        Refusal::HandOff { index, why: Box::new(self) }
+    }
+
     /// The stable code that clients match on.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -125,6 +134,7 @@ impl Refusal {
             Refusal::NotDue { .. } | Refusal::TooEarly { .. } => "not_due",
             Refusal::RecordChanged { .. } => "record_changed",
             Refusal::StoreFull { .. } | Refusal::NumbersUsedUp { .. } => "store_full",
+            Refusal::HandOff { why, .. } => why.code(),
             Refusal::DiskFull { .. } => "disk_full",
         }
     }

@@ -54,6 +54,8 @@ bugs! {
     SequenceReused = "sequence-reused",
     LapseNotCounted = "lapse-not-counted",
     EditOverwritesAll = "edit-overwrites-all",
+    /// The items of a hand-off are in a frame before the commit.
+    HandOffInTwoFrames = "hand-off-in-two-frames",
 }
 
 /// The planted bug, if any.

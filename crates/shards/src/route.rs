@@ -1,7 +1,7 @@
 //! Decides which shard an operation goes to.
 
 use crate::Shards;
-use towline_domain::{Body, ItemId, QueueName, digest};
+use towline_domain::{Body, HandOff, ItemId, QueueName, Refusal, digest};
 use towline_store::Operation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(crate) enum Route {
     All,
     /// To the shard that has the item.
     Item(ItemId),
+    /// To no shard: it was refused.
+    Refused,
 }
 
 /// The key of an item that must be unique within a queue. One shard must know all items with this key. An item never has
@@ -66,6 +68,26 @@ impl Shards {
     fn shard_of_item(&self, id: Option<ItemId>, key: Option<(&QueueName, &str)>) -> Option<usize> {
         let of_key = || key.map(|(queue, key)| self.shard_of_text(&format!("{queue}\0{key}")));
         id.and_then(|id| self.issuer(id)).or_else(of_key).or_else(|| id.map(|id| self.shard_of_id(id)))
+    }
+
+    /// Refuses a commit on this shard if one of the items it submits must go to another: a step changes one shard.
+    pub(crate) fn check_hand_off(&self, operation: &Operation, shard: usize) -> Result<(), Refusal> {
+        for (index, HandOff { queue, submission }) in operation.handed_off().iter().enumerate() {
+            let body = &submission.body;
+            let key = unique_key(body).map(|key| (queue, key));
+            let elsewhere = self.shard_of_item(submission.id, key).is_some_and(|other| other != shard);
+            if elsewhere {
+                let what = match (&body.idempotency_key, &body.replace_key) {
+                    (Some(_), _) => "idempotency_key",
+                    (None, Some(_)) => "replace_key",
+                    (None, None) => "id",
+                };
+                let message = "it belongs to another shard than the committed item, and a commit changes one shard; \
+                               leave it out, or submit this item before the commit";
+                return Err(Refusal::invalid(what, message).of_hand_off(index));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn shard_of_text(&self, text: &str) -> usize {

@@ -35,7 +35,16 @@ impl Shards {
                 }
                 route => route,
             };
-            pending.push(PendingOperation { operation, route, answers: Vec::new() });
+            let refused = match route {
+                Route::One(shard) => self.check_hand_off(&operation, shard).err(),
+                _ => None,
+            };
+            pending.push(match refused {
+                Some(refusal) => {
+                    PendingOperation { operation, route: Route::Refused, answers: vec![Err(refusal.into())] }
+                }
+                None => PendingOperation { operation, route, answers: Vec::new() },
+            });
         }
         self.refuse_impossible(&mut pending).await;
         let count = self.shards.len();

@@ -6,8 +6,9 @@ use towline_domain::backoff::{Backoff, Growth, Jitter};
 use towline_domain::command::{RecordGuard, Verb, When};
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Adjust, Body, Fairness, Field, FieldEdits, FieldSet, Fields, Flow, ItemId, Json, LeaseCall, LeaseToken,
-    Millis, Order, Outcome, Policy, QueueName, Schema, ScoreWeights, Submission, Timestamp, TokenSeed,
+    Adjust, Body, Fairness, Field, FieldEdits, FieldSet, Fields, Flow, HandOff, ItemId, Json, LeaseCall,
+    LeaseToken, Millis, Order, Outcome, Policy, QueueName, Schema, ScoreWeights, Submission, Timestamp,
+    TokenSeed,
 };
 use towline_store::{Answered, Operation, ReceiveCall, Reply};
 use uuid::Uuid;
@@ -132,7 +133,17 @@ fn edits(rng: &mut Rng) -> FieldEdits {
     edits
 }
 
-fn lease_call(rng: &mut Rng, held: &HeldLease) -> Operation {
+/// Items that a commit submits.
+fn hand_off(rng: &mut Rng, serial: &mut u64) -> Vec<HandOff> {
+    let count = if rng.u32(0..3) == 0 { rng.usize(1..4) } else { 0 };
+    let item = |_| {
+        let submission = Submission { record_guard: None, ..submission(rng, serial) };
+        HandOff { queue: queue(rng.usize(0..3)), submission }
+    };
+    (0..count).map(item).collect()
+}
+
+fn lease_call(rng: &mut Rng, held: &HeldLease, serial: &mut u64) -> Operation {
     let verb = match rng.u32(0..20) {
         0..=7 => {
             let mut outcome = Outcome::default();
@@ -158,6 +169,7 @@ fn lease_call(rng: &mut Rng, held: &HeldLease) -> Operation {
         priority: (rng.u32(0..8) == 0).then(|| rng.i16(-2..3)),
         queue: (returns_item && rng.u32(0..10) == 0).then(|| queue(rng.usize(0..QUEUES.len()))),
         buffers_whole: false,
+        then_submit: if matches!(verb, Verb::Commit(_)) { hand_off(rng, serial) } else { Vec::new() },
     };
     Operation::Lease { id: held.id, call: Box::new(LeaseCall { token: held.token, verb, adjust }) }
 }
@@ -197,7 +209,7 @@ pub fn batch(rng: &mut Rng, client: &mut Client, serial: &mut u64) -> Vec<Operat
                 match client.held.iter().rev().nth(back) {
                     Some(held) => {
                         let held = held.clone();
-                        let call = lease_call(rng, &held);
+                        let call = lease_call(rng, &held, serial);
                         client.last_settle = Some(call.clone());
                         call
                     }
@@ -248,6 +260,9 @@ pub fn record_replies(client: &mut Client, answers: &[Answered]) {
     for answer in answers {
         match answer {
             Ok(Reply::Answer(towline_domain::change::Answer::Submitted { id, .. })) => client.seen.push(*id),
+            Ok(Reply::Answer(towline_domain::change::Answer::HandedOff(handed_off))) => {
+                client.seen.extend(handed_off.items.iter().map(|item| item.id));
+            }
             Ok(Reply::Received(received)) => {
                 for item in &received.items {
                     if let Some(lease) = item.head.lease() {

@@ -7,9 +7,9 @@ use towline_domain::change::Answer;
 use towline_domain::kv::{KvAnswer, KvCommand};
 use towline_domain::policy::check_visibility;
 use towline_domain::{
-    Claim, Command, DependencyState, Effects, FieldSet, Item, ItemId, LeaseCall, Millis, Policy, PolicyPatch,
-    Precondition, Queue, QueueId, QueueName, QueueState, Refusal, Schema, Submission, Throttle, TokenSeed,
-    limits,
+    Claim, Command, DependencyState, Effects, FieldSet, HandOff, Item, ItemId, LeaseCall, Millis, Policy,
+    PolicyPatch, Precondition, Queue, QueueId, QueueName, QueueState, Refusal, Schema, Submission, Throttle,
+    TokenSeed, limits,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -119,6 +119,34 @@ impl Operation {
             Operation::Guarded { then, .. } => then.item(),
             _ => None,
         }
+    }
+
+    /// The items that a commit submits.
+    #[must_use]
+    pub fn handed_off(&self) -> &[HandOff] {
+        match self {
+            Operation::Lease { call, .. } => &call.adjust.then_submit,
+            _ => &[],
+        }
+    }
+
+    /// What the operation submits: itself, or as a commit that hands off.
+    pub fn submissions(&self) -> impl Iterator<Item = &Submission> {
+        let submission = match self {
+            Operation::Submit { submission, .. } => Some(&**submission),
+            _ => None,
+        };
+        submission.into_iter().chain(self.handed_off().iter().map(|item| &item.submission))
+    }
+
+    pub fn submissions_mut(&mut self) -> impl Iterator<Item = &mut Submission> {
+        let (submission, handed_off) = match self {
+            Operation::Submit { submission, .. } => (Some(&mut **submission), None),
+            Operation::Lease { call, .. } => (None, Some(&mut call.adjust.then_submit)),
+            _ => (None, None),
+        };
+        let handed_off = handed_off.into_iter().flatten().map(|item| &mut item.submission);
+        submission.into_iter().chain(handed_off)
     }
 
     /// The refusal of a guarded operation that is not on one item.

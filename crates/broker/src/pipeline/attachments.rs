@@ -59,18 +59,19 @@ pub(crate) struct Prepared {
 impl Attachments {
     /// Whether an operation names buffers or has fields to offload.
     pub(crate) fn concerns(&self, operation: &Operation, now: Timestamp) -> bool {
-        match operation {
-            Operation::Submit { submission, .. } => {
-                !submission.body.inputs.is_empty()
-                    || self.offloads(submission, now).is_some()
-                    || has_references(&submission.fields)
-            }
+        let settles = match operation {
             Operation::Lease { call, .. } => {
                 matches!(&call.verb, Verb::Commit(outcome) if !outcome.outputs.is_empty())
                     || !call.adjust.edits.is_empty()
             }
             _ => false,
-        }
+        };
+        settles
+            || operation.submissions().any(|submission| {
+                !submission.body.inputs.is_empty()
+                    || self.offloads(submission, now).is_some()
+                    || has_references(&submission.fields)
+            })
     }
 
     /// The size above which fields of a new item are offloaded. `None`: no field is.
@@ -102,22 +103,15 @@ impl Attachments {
         now: Timestamp,
     ) -> OperationResult<Prepared> {
         let mut keys = Vec::new();
+        let hands_off = !operation.handed_off().is_empty();
+        for (index, submission) in operation.submissions_mut().enumerate() {
+            let prepared = self.prepare_submission(store, submission, now, &mut keys).await;
+            prepared.map_err(|error| match error {
+                OperationError::Refused(refusal) if hands_off => refusal.of_hand_off(index).into(),
+                error => error,
+            })?;
+        }
         match &mut operation {
-            Operation::Submit { submission, .. } => {
-                for (slot, id) in &submission.body.inputs {
-                    self.check_input(store, slot, id, now).await?;
-                }
-                if submission.body.replace_key.is_some() && has_references(&submission.fields) {
-                    let message = "a payload field starts with the reserved prefix of offloaded fields; submit the item \
-                                   without the replace key"
-                        .to_owned();
-                    return Err(Refusal::Invalid { what: "replace_key", message }.into());
-                }
-                if let Some(threshold) = self.offloads(submission, now) {
-                    let id = *submission.id.get_or_insert_with(|| ItemId(entropy::uuid(now)));
-                    self.offload_fields(id, &mut submission.fields, threshold, &mut keys).await?;
-                }
-            }
             Operation::Lease { id, call } => {
                 if let Verb::Commit(outcome) = &call.verb {
                     let own = |buffer: &&BufferId| buffer.attempted() == Some(*id);
@@ -135,6 +129,30 @@ impl Attachments {
             _ => {}
         }
         Ok(Prepared { operation, keys })
+    }
+
+    async fn prepare_submission(
+        &self,
+        store: &dyn Store,
+        submission: &mut Submission,
+        now: Timestamp,
+        keys: &mut Vec<String>,
+    ) -> OperationResult<()> {
+        for (slot, id) in &submission.body.inputs {
+            self.check_input(store, slot, id, now).await?;
+        }
+        if submission.body.replace_key.is_some() && has_references(&submission.fields) {
+            let message =
+                "a payload field starts with the reserved prefix of offloaded fields; submit the item \
+                           without the replace key"
+                    .to_owned();
+            return Err(Refusal::Invalid { what: "replace_key", message }.into());
+        }
+        if let Some(threshold) = self.offloads(submission, now) {
+            let id = *submission.id.get_or_insert_with(|| ItemId(entropy::uuid(now)));
+            self.offload_fields(id, &mut submission.fields, threshold, keys).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn offload_fields(

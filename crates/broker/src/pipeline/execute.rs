@@ -56,10 +56,8 @@ impl Shared {
         }
         let now = self.clock.now();
         let mut submits: HashMap<&QueueName, Vec<&Submission>> = HashMap::new();
-        for operation in batch {
-            if let Operation::Submit { queue, submission } = operation
-                && is_ready(submission, now)
-            {
+        for (queue, submission) in batch.iter().flat_map(submits_of) {
+            if is_ready(submission, now) {
                 submits.entry(queue).or_default().push(submission);
             }
         }
@@ -94,6 +92,14 @@ impl Shared {
             _ => waiter.look(),
         }
     }
+}
+
+fn submits_of(operation: &Operation) -> impl Iterator<Item = (&QueueName, &Submission)> {
+    let own = match operation {
+        Operation::Submit { queue, submission } => Some((queue, &**submission)),
+        _ => None,
+    };
+    own.into_iter().chain(operation.handed_off().iter().map(|item| (&item.queue, &item.submission)))
 }
 
 /// Whether an item can be delivered as soon as it is submitted.

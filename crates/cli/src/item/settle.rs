@@ -2,12 +2,12 @@
 
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::source::{Source, check_stdin};
+use crate::source::{Source, Use, check_stdin};
 use crate::value::{Pair, duration, field, item_id, map, pair, param, time};
 use clap::Args;
 use std::time::Duration;
 use towline_api::payload::Payload;
-use towline_api::{Action, FieldsBody, ItemId, Json, Millis, Span, Text, Time, VerbName};
+use towline_api::{Action, FieldsBody, HandOffBody, ItemId, Json, Millis, Span, Text, Time, VerbName};
 
 /// How long to retry. A restart of the server must not lose finished work, and these calls are safe to
 /// repeat.
@@ -53,6 +53,10 @@ pub struct CommitArgs {
     /// A result: `name=text` is a string, `name:=json` any JSON value. Repeatable.
     #[arg(long, value_name = "NAME=TEXT|NAME:=JSON", value_parser = param)]
     output_param: Vec<Pair<Json>>,
+    /// Submit items in the same step, from a JSON file (`-` is standard input): {"queue": NAME, "item": {...}} or a list of
+    /// them. If one is refused, nothing happens and the lease stays.
+    #[arg(long, value_name = "FILE")]
+    then_submit: Option<String>,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -146,6 +150,10 @@ impl LeaseArgs {
 }
 
 impl ChangeArgs {
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.set.iter().map(|pair| &pair.value)
+    }
+
     pub fn apply(self, action: Action) -> Result<Action, Failure> {
         let set = map("--set", self.set)?;
         check_stdin(set.values())?;
@@ -172,7 +180,26 @@ impl CommitArgs {
     pub fn action(self) -> Result<Action, Failure> {
         let outputs = map("--output", self.output)?;
         let output_params = map("--output-param", self.output_param)?;
-        self.change.apply(Action { outputs, output_params, ..self.lease.action(VerbName::Commit) })
+        let file = self.then_submit.as_deref().map(Source::path);
+        check_stdin(file.iter().chain(self.change.sources()))?;
+        let then_submit = file.map_or(Ok(Vec::new()), |file| read_hand_offs(&file))?;
+        let commit = self.lease.action(VerbName::Commit);
+        self.change.apply(Action { outputs, output_params, then_submit, ..commit })
+    }
+}
+
+/// Reads one hand-off or a list of them.
+fn read_hand_offs(file: &Source) -> Result<Vec<HandOffBody>, Failure> {
+    let text = file.read_text_for(Use::Items)?;
+    let wrong = |error: serde_json::Error| {
+        Failure::Usage(format!(
+            "--then-submit: {error}; write {{\"queue\": NAME, \"item\": {{...}}}} or a list of them"
+        ))
+    };
+    if text.trim_start().starts_with('[') {
+        serde_json::from_str(&text).map_err(wrong)
+    } else {
+        serde_json::from_str(&text).map(|one| vec![one]).map_err(wrong)
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) type Tick = u64;
 pub(super) type Restarts = u32;
 
 /// An operation: its call, and its index in the batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     call: u64,
     index: u32,

@@ -12,6 +12,7 @@
 
 mod absence;
 mod groups;
+mod hand_off;
 mod history;
 mod item;
 mod lease;
@@ -60,7 +61,8 @@ pub struct Violation {
     /// 13. no item is received before its ready time, and no unfinished item is removed;
     /// 16. a queue has at most as many leased items as its `concurrency` ever allowed, and a key at most as many as
     ///     `concurrency_per_key` ever allowed;
-    /// 17. the counts of a group have each member once, by how it ended; see [`GroupLedger`].
+    /// 17. the counts of a group have each member once, by how it ended; see [`GroupLedger`];
+    /// 18. a commit and the items that it submits are one step: both are there, or neither.
     pub invariant: u8,
     /// The item or queue, the call, and the observation.
     pub message: String,
@@ -105,6 +107,8 @@ pub struct Checker {
     submits: HashMap<(QueueName, Option<bytes::Bytes>), Vec<Open>>,
     keys: HashMap<(QueueName, String), ItemId>,
     queues: HashMap<QueueName, QueueRecord>,
+    /// The submits that commits carry, and the committed items.
+    carried: HashMap<Key, ItemId>,
     suspicions: Vec<Suspicion>,
     violations: Vec<Violation>,
 }
@@ -123,7 +127,8 @@ impl Checker {
     /// A client sent this batch at time `at` of the store's clock.
     pub fn invoked(&mut self, call: u64, batch: &[Operation], at: Timestamp) {
         self.tick += 1;
-        let batch: Arc<[Operation]> = batch.into();
+        let batch = hand_off::expanded(batch);
+        self.carried.extend(hand_off::carried(call, &batch));
         for (index, operation) in batch.iter().enumerate() {
             let open = Open {
                 key: Key::new(call, index),
@@ -150,15 +155,18 @@ impl Checker {
         let Some(Call { batch, invoked, at: from }) = self.calls.remove(&call) else {
             return self.report(2, format!("call {call} got a reply but was never sent"));
         };
-        if batch.len() != answers.len() {
-            let (asked, got) = (batch.len(), answers.len());
-            return self.report(2, format!("call {call} has {asked} operations and got {got} replies"));
-        }
-        for (index, (operation, answer)) in batch.iter().zip(answers).enumerate() {
+        let Some(answers) = hand_off::expanded_answers(&batch, answers) else {
+            let got = answers.len();
+            return self.report(2, format!("call {call} has other operations than its {got} replies"));
+        };
+        for (index, (operation, answer)) in batch.iter().zip(&answers).enumerate() {
             let span =
                 Span { key: Key::new(call, index), invoked, answered: self.tick, from, to: at.max(from) };
             let open = self.resolve(operation, span.key);
             self.answer(operation, answer, &span, open);
+            if !matches!(answer, Ok(Reply::Answer(Answer::Submitted { created: true, .. }))) {
+                self.carried.remove(&span.key);
+            }
             self.settle_suspicions(span.key, answer.is_err());
         }
     }

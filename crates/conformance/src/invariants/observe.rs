@@ -61,6 +61,7 @@ impl Checker {
                 self.rebase(stored, &span);
             }
         }
+        self.hand_offs_observed(snapshot);
         self.missing(&seen, snapshot.now);
         self.keys_observed(&leased);
         self.queues_observed(&snapshot.queues, &counted, &span);

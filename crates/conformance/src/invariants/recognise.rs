@@ -169,6 +169,7 @@ impl Checker {
     pub(super) fn forget(&mut self, id: ItemId) -> Option<Record> {
         self.gone.insert(id, self.tick);
         let record = self.items.remove(&id)?;
+        self.carried.remove(&record.origin);
         if let Some(key) = &record.body.idempotency_key {
             let key = (record.submitted_to.clone(), key.clone());
             if self.keys.get(&key) == Some(&id) {

@@ -117,6 +117,7 @@ fn bring_items_into_every_state(rig: &Rig) {
     let outcome = Outcome {
         outputs: [("out".parse().expect("a slot"), "buffer-2".parse().expect("a buffer"))].into(),
         output_params: [("level".to_owned(), Json::parse("1e400").expect("JSON"))].into(),
+        ..Outcome::default()
     };
     rig.lease(&committed, Verb::Commit(outcome)).expect("committed");
     let failed = rig.hold("jobs");

@@ -15,6 +15,7 @@ mod events;
 mod fairness;
 mod flow;
 mod full_store;
+mod hand_offs;
 mod idempotency_keys;
 mod key_limits;
 mod kv;
@@ -254,6 +255,21 @@ macro_rules! with_conformance_cases {
                 a_settle_replies_with_the_resulting_state
                 a_holder_can_pause_its_item
                 a_holder_can_cancel_its_item
+            }
+            hand_offs {
+                a_commit_and_its_items_are_one_step
+                a_receive_in_the_same_batch_gets_the_items
+                a_refused_item_keeps_the_lease_and_submits_nothing
+                only_a_commit_hands_off
+                a_repeated_commit_submits_nothing_again
+                a_lost_lease_is_answered_before_a_refused_item
+                a_known_key_hands_off_the_existing_item
+                a_replace_key_replaces_a_pending_item
+                a_commit_may_hand_its_key_to_the_next_item
+                a_hand_off_completes_its_closed_queue
+                a_hand_off_counts_in_the_effects
+                a_hand_off_survives_a_reopen
+                a_hand_off_in_a_batch_sees_the_operations_before_it
             }
             retries {
                 attempts_are_one_more_than_retries

@@ -92,6 +92,7 @@ fn busy() -> Rig {
     let outcome = Outcome {
         output_params: [("found".to_owned(), Json::string("it"))].into(),
         outputs: [("out".parse().expect("a slot"), "b-1".parse().expect("a buffer"))].into(),
+        ..Outcome::default()
     };
     let done = rig.hold_this("jobs", with_priority(-9));
     assert_eq!(rig.lease(&done, Verb::Commit(outcome)), left(ItemState::Completed));

@@ -233,6 +233,7 @@ pub(super) fn a_commit_stores_its_outcome(harness: &dyn Harness) {
             .iter()
             .map(|text| ((*text).to_owned(), Json::parse(text).expect("JSON")))
             .collect(),
+        ..Outcome::default()
     };
     rig.advance(5);
     let adjust =
@@ -265,6 +266,7 @@ pub(super) fn a_commit_must_satisfy_the_schema(harness: &dyn Harness) {
         Verb::Commit(Outcome {
             outputs: slots.iter().map(buffer).collect(),
             output_params: params.iter().map(param).collect(),
+            handed_off: Vec::new(),
         })
     };
     let before = rig.stored(held.id);

@@ -3,7 +3,7 @@
 use super::operate::cancellation;
 use super::{Context, error, fail, item_change, ready_at, remove_at, rescore, step, unchanged};
 use crate::change::{Answer, BufferCheck, Change};
-use crate::command::{Adjust, LeaseCall, OutputSet, Verb, When};
+use crate::command::{Adjust, HandOff, LeaseCall, OutputSet, Submission, Verb, When};
 use crate::digest;
 use crate::event::EventKind;
 use crate::id::LeaseToken;
@@ -16,6 +16,7 @@ use crate::policy::{check_span, check_visibility};
 use crate::queue::Queue;
 use crate::refusal::{LostWhy, Refusal};
 use crate::time::{Millis, Timestamp};
+use std::collections::BTreeSet;
 
 pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Result<Change, Refusal> {
     let (queue, head) = (context.queue()?, context.item()?);
@@ -28,6 +29,9 @@ pub(super) fn call(context: &Context<'_>, call: LeaseCall, now: Timestamp) -> Re
         return Err(Refusal::LeaseLost { id: head.id, why: LostWhy::Lapsed });
     }
     check(&call)?;
+    if context.handed_off.is_none() && !call.adjust.then_submit.is_empty() {
+        return Err(Refusal::invalid("then_submit", "a commit with a precondition cannot submit items"));
+    }
     if let Verb::Commit(outcome) = &call.verb
         && lease.buffers.is_some()
         && !call.adjust.buffers_whole
@@ -100,6 +104,7 @@ fn without_lease(head: &Head, token: LeaseToken, settle: Option<Settle>) -> Resu
 
 fn check(call: &LeaseCall) -> Result<(), Refusal> {
     call.adjust.edits.check()?;
+    check_hand_off(call)?;
     let given_back = matches!(call.verb, Verb::Retry { .. } | Verb::Release { .. } | Verb::Defer { .. });
     if call.adjust.queue.is_some() && !given_back {
         let message = "an item changes its queue when it is given back: use retry, release or defer";
@@ -128,14 +133,64 @@ fn check(call: &LeaseCall) -> Result<(), Refusal> {
     Ok(())
 }
 
+fn check_hand_off(call: &LeaseCall) -> Result<(), Refusal> {
+    let items = &call.adjust.then_submit;
+    if items.is_empty() {
+        return Ok(());
+    }
+    let refuse = |message: String| Err(Refusal::invalid("then_submit", message));
+    if !matches!(call.verb, Verb::Commit(_)) {
+        return refuse("only a commit submits items; submit them in a call of their own".to_owned());
+    }
+    if items.len() > limits::HAND_OFF_MAX {
+        return refuse(format!("{} items; use at most {}", items.len(), limits::HAND_OFF_MAX));
+    }
+    let bytes: usize = items.iter().map(|item| content_bytes(&item.submission)).sum();
+    if bytes > limits::ITEM_BYTES_MAX {
+        let (bytes, max) = (bytes as u64, limits::ITEM_BYTES_MAX as u64);
+        return Err(Refusal::TooLarge { what: "the items of `then_submit` together", bytes, max });
+    }
+    let mut keys = BTreeSet::new();
+    let mut ids = BTreeSet::new();
+    for HandOff { queue, submission } in items {
+        let body = &submission.body;
+        if submission.record_guard.is_some() {
+            return refuse("a commit cannot submit for a schedule".to_owned());
+        }
+        let idempotency_key = body.idempotency_key.as_deref().map(|key| ("idempotency_key", key));
+        let replace_key = body.replace_key.as_deref().map(|key| ("replace_key", key));
+        for (kind, key) in idempotency_key.into_iter().chain(replace_key) {
+            if !keys.insert((queue, kind, key)) {
+                return refuse(format!(
+                    "two items of queue {queue:?} have the {kind} {key:?}; leave one out"
+                ));
+            }
+        }
+        if let Some(id) = submission.id.filter(|id| !ids.insert(*id)) {
+            return refuse(format!("two items have the id {id}; leave one out"));
+        }
+    }
+    Ok(())
+}
+
+fn content_bytes(submission: &Submission) -> usize {
+    let Submission { body, fields, .. } = submission;
+    let params: usize = body.params.iter().map(|(name, value)| name.len() + value.as_str().len()).sum();
+    let tags: usize = body.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
+    fields.bytes() + params + tags
+}
+
 /// The record of a settle, for recognising its repetition.
 fn settle_of(call: &LeaseCall) -> Option<Settle> {
     let none = Outcome::default();
     let adjust = &call.adjust;
     let priority = adjust.priority.map_or(0, |priority| 1 << 32 | u64::from(priority.cast_unsigned()));
     let queue = adjust.queue.as_ref().map_or(0, |queue| digest::tag("queue", queue.as_str()));
+    let handed_off = digest::hand_off(&adjust.then_submit);
     let digest = |outcome: &Outcome, reason: &str, a: u64, b: u64| {
-        digest::settle(outcome, reason, &adjust.edits, &[a, b, priority, queue])
+        let rest = [a, b, priority, queue, handed_off];
+        let given = if handed_off == 0 { &rest[..4] } else { &rest[..] };
+        digest::settle(outcome, reason, &adjust.edits, given)
     };
     let (verb, digest) = match &call.verb {
         Verb::Heartbeat { .. } | Verb::Edit => return None,
@@ -225,12 +280,20 @@ fn commit(
     let (queue, head) = (context.queue()?, context.item()?);
     let made = made(lease, &outcome);
     outcome.outputs.extend(made);
+    outcome.handed_off.clear();
     queue.schema.check_outputs(&outcome.outputs, &outcome.output_params)?;
     let ttl = head.overrides().and_then(|o| o.completed_ttl).or(queue.policy.completed_ttl);
     let mut after = settled(head, settle, Settled::Completed);
     after.free_key();
     after.state = State::Completed { at: now, remove_at: remove_at(context, ttl, Some(lease), now) };
-    let mut change = item_change(head, after, EventKind::Completed, Answer::State(ItemState::Completed));
+    let answer = match context.handed_off {
+        Some(handed_off) if !handed_off.items.is_empty() => {
+            outcome.handed_off = handed_off.items.iter().map(|item| item.id).collect();
+            Answer::HandedOff(handed_off.clone())
+        }
+        _ => Answer::State(ItemState::Completed),
+    };
+    let mut change = item_change(head, after, EventKind::Completed, answer);
     change.queue = context.completes(head, now);
     if let Some(item) = &mut change.item {
         item.outcome = (!outcome.is_empty()).then(|| Box::new(outcome));

@@ -16,7 +16,7 @@ mod wait;
 pub use restore::restore;
 pub(crate) use submit::check_content;
 
-use crate::change::{Answer, Before, Change, ItemChange, QueueChange};
+use crate::change::{Answer, Before, Change, HandedOff, ItemChange, QueueChange};
 use crate::command::{Command, When};
 use crate::counts::Counts;
 use crate::digest::ContentDigest;
@@ -51,6 +51,8 @@ pub struct Context<'a> {
     pub target: Option<&'a Queue>,
     /// The dead-letter queue of the queue, or the one that a new policy names. `None`: it does not exist.
     pub dead_letters: Option<&'a Queue>,
+    /// The items that the store submits in the same step as this commit.
+    pub handed_off: Option<&'a HandedOff>,
 }
 
 pub fn decide(context: &Context<'_>, command: Command, now: Timestamp) -> Result<Change, Refusal> {

@@ -1,25 +1,74 @@
 //! Appends decided changes to the frame and applies them to the index.
 
 use super::Engine;
+use super::tallies::Finished;
 use crate::index::update::{IndexUpdate, ItemUpdate};
 use crate::log::frame::{self, FrameHeader};
-use crate::log::record::{self, Indexed, RecordPlace};
+use crate::log::record::{self, Indexed, Parts, RecordPlace};
 use crate::log::segment;
 use crate::plant::{Bug, Plant};
 use towline_domain::change::{Answer, QueueChange};
 use towline_domain::{Change, EventKind, QueueId};
 use towline_store::StoreError;
 
+/// A decided change of an item.
+pub(super) struct AppendedItem {
+    pub(super) sequence: u64,
+    pub(super) change: Change,
+    /// What the index keeps of a new item.
+    pub(super) indexed: Option<Indexed>,
+}
+
+/// A change of an item, encoded at the end of the frame and not yet applied.
+struct Encoded {
+    sequence: u64,
+    change: Change,
+    indexed: Option<Indexed>,
+    queue_length: u32,
+    kv_length: u32,
+    length: u32,
+    parts: Parts,
+}
+
+impl Encoded {
+    fn bytes(&self) -> usize {
+        self.queue_length as usize + self.kv_length as usize + self.length as usize
+    }
+}
+
 impl Engine {
-    pub(super) fn append_item(
-        &mut self,
-        sequence: u64,
-        change: Change,
-        indexed: Option<Indexed>,
-    ) -> Result<Answer, StoreError> {
-        // The completion of the queue and the guarded record are in the same frame as the item, so that a replay applies
-        // all of them or none.
+    pub(super) fn append_item(&mut self, item: AppendedItem) -> Result<Answer, StoreError> {
         let start = self.frame.len();
+        let finished = self.finished(&item.change);
+        let encoded = self.encode_item(item);
+        let start = self.fit_with(start, finished.as_ref().map_or(0, |finished| finished.bytes))?;
+        if let Some(finished) = finished {
+            self.count(finished);
+        }
+        self.apply_encoded(start, encoded)
+    }
+
+    /// Appends the changes of one step. They are in one frame, so that a replay applies all of them or none.
+    pub(super) fn append_items(&mut self, items: Vec<AppendedItem>) -> Result<(), StoreError> {
+        let start = self.frame.len();
+        let finishes: Vec<Finished> = items.iter().filter_map(|item| self.finished(&item.change)).collect();
+        let encoded: Vec<Encoded> = items.into_iter().map(|item| self.encode_item(item)).collect();
+        let mut start = self.fit_with(start, finishes.iter().map(|finished| finished.bytes).sum())?;
+        for finished in finishes {
+            self.count(finished);
+        }
+        for encoded in encoded {
+            let bytes = encoded.bytes();
+            self.apply_encoded(start, encoded)?;
+            start += bytes;
+        }
+        Ok(())
+    }
+
+    /// Encodes a change of an item. The completion of its queue and the guarded record come first, in the same frame, so that a
+    /// replay applies all of them or none.
+    fn encode_item(&mut self, item: AppendedItem) -> Encoded {
+        let AppendedItem { sequence, change, indexed } = item;
         let queue_length = match change.queue() {
             Some(QueueChange::Put(queue)) => {
                 record::encode_queue(&mut self.frame, queue, Some(EventKind::QueueCompleted), self.salt)
@@ -34,14 +83,15 @@ impl Engine {
             Some(indexed) => indexed.id,
             None => self.index.chosen_id(sequence),
         };
-        let (length, mut parts) =
+        let (length, parts) =
             record::encode_change(&mut self.frame, &change, sequence, indexed.as_ref(), chosen, self.salt);
         self.metrics.add(&change, self.index.now);
-        let finished = self.finished(&change);
-        let start = self.fit_with(start, finished.as_ref().map_or(0, |finished| finished.bytes))?;
-        if let Some(finished) = finished {
-            self.count(finished);
-        }
+        Encoded { sequence, change, indexed, queue_length, kv_length, length, parts }
+    }
+
+    /// Applies a change whose records begin at `start` of the frame.
+    fn apply_encoded(&mut self, start: usize, encoded: Encoded) -> Result<Answer, StoreError> {
+        let Encoded { sequence, change, indexed, queue_length, kv_length, length, mut parts } = encoded;
         let kv_start = start + queue_length as usize;
         let place = self.place(kv_start + kv_length as usize, length);
         if let Some(QueueChange::Put(queue)) = change.queue() {

@@ -5,7 +5,7 @@ use crate::log::segment::HEADER_BYTES;
 use std::collections::BTreeMap;
 use towline_domain::command::Verb;
 use towline_domain::kv::KvCommand;
-use towline_domain::{Body, Fields, Item, Json, LeaseCall, Outcome, Refusal, limits};
+use towline_domain::{Body, Fields, Item, Json, LeaseCall, Outcome, Refusal, Submission, limits};
 use towline_store::Operation;
 
 /// An upper bound on the bytes of the tallies that one finished item changes.
@@ -14,6 +14,9 @@ const TALLIES: usize =
 
 /// An upper bound on the bytes of a dependency: ids, or a name.
 const AFTER_BYTES: usize = limits::AFTER_ITEMS_MAX * 20 + limits::LABEL_BYTES_MAX;
+
+/// The id of an item that was handed off, in the result of the commit.
+const ID_BYTES: usize = 24;
 
 /// Results and fields up to this size are kept even on a full disk.
 const SETTLE_BYTES_SMALL: usize = 4096;
@@ -61,6 +64,7 @@ impl Engine {
             Operation::Lease { call, .. } if matches!(call.verb, Verb::Heartbeat { .. } | Verb::Edit) => {
                 (share(8), false)
             }
+            Operation::Lease { call, .. } if !call.adjust.then_submit.is_empty() => (share(4), false),
             // The last spare is for operations that free space, so it must not be used up by a few results.
             Operation::Lease { call, .. } if settle_bytes(call) > SETTLE_BYTES_SMALL => (share(8), false),
             Operation::Kv {
@@ -83,11 +87,7 @@ impl Engine {
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     const OVERHEAD: usize = 1024;
     let variable = match operation.asked() {
-        Operation::Submit { submission, .. } => {
-            let record = submission.record_guard.as_ref().map_or(0, |once| once.key.len() + once.next.len());
-            let after = submission.after.as_ref().map_or(0, |_| AFTER_BYTES);
-            content_bytes(&submission.body, &submission.fields) + record + after
-        }
+        Operation::Submit { submission, .. } => submission_bytes(submission),
         Operation::Restore(restore) => {
             let Item { body, fields, outcome, errors, .. } = &restore.item;
             let errors = errors.iter().map(|error| error.message.len() + OVERHEAD);
@@ -96,7 +96,9 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         }
         Operation::Lease { call, .. } => {
             let reason = if matches!(call.verb, Verb::Commit(_)) { 0 } else { limits::REASON_BYTES_MAX };
-            settle_bytes(call) + reason
+            let items = call.adjust.then_submit.iter();
+            let items = items.map(|item| OVERHEAD + ID_BYTES + submission_bytes(&item.submission));
+            settle_bytes(call) + reason + items.sum::<usize>()
         }
         Operation::Kv { key, command } => {
             key.len()
@@ -111,6 +113,12 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         _ => 0,
     };
     OVERHEAD + variable
+}
+
+fn submission_bytes(submission: &Submission) -> usize {
+    let record = submission.record_guard.as_ref().map_or(0, |once| once.key.len() + once.next.len());
+    let after = submission.after.as_ref().map_or(0, |_| AFTER_BYTES);
+    content_bytes(&submission.body, &submission.fields) + record + after
 }
 
 /// The bytes of the results and fields that a call brings.

@@ -1,6 +1,7 @@
 //! Operations: the engine as a workspace of the transaction driver.
 
 use super::Engine;
+use super::append::AppendedItem;
 use crate::index::update::IndexUpdate;
 use crate::log::record::{self, Indexed};
 use crate::outcome::Outcome;
@@ -14,7 +15,7 @@ use towline_domain::{
     Change, Command, Context, Counts, EffectsRecorder, EventKind, FieldSet, FullKeys, Head, ItemId, KeyTag,
     Queue, QueueId, QueueName, RateState, Refusal, RoundRobin, Timestamp, Weights, decide, digest,
 };
-use towline_store::transaction::{self, Workspace};
+use towline_store::transaction::{self, ItemChange, Workspace};
 use towline_store::{Operation, QueueLookup, StoreError};
 
 impl Engine {
@@ -32,6 +33,19 @@ impl Engine {
                 Outcome::Received { deliveries, items }
             }
         })
+    }
+}
+
+impl Engine {
+    /// Draws the number of a new item, and finds what the index keeps of it.
+    fn to_append(&mut self, item: ItemChange) -> AppendedItem {
+        let ItemChange { sequence, chosen_id, change } = item;
+        // A replaced item keeps the id that its first submitter chose.
+        let chosen_id = if change.before().is_some() { self.index.chosen_id(sequence) } else { chosen_id };
+        let submitted = change.head().zip(change.submitted());
+        let indexed = submitted.and_then(|(head, (body, _))| Indexed::of(head, body, chosen_id));
+        self.next_item = self.next_item.max(sequence + 1);
+        AppendedItem { sequence, change, indexed }
     }
 }
 
@@ -94,9 +108,9 @@ impl Workspace for Engine {
         QueueId(self.next_queue)
     }
 
-    fn check_item_room(&self) -> Result<(), Refusal> {
+    fn check_item_room(&self, more: u64) -> Result<(), Refusal> {
         match self.index.table.len() {
-            held if held >= self.options.items_max => Err(Refusal::StoreFull { what: "items", held }),
+            held if held + more > self.options.items_max => Err(Refusal::StoreFull { what: "items", held }),
             _ => Ok(()),
         }
     }
@@ -184,20 +198,28 @@ impl Workspace for Engine {
         id: Option<ItemId>,
         change: Change,
     ) -> Result<Answer, StoreError> {
-        // A replaced item keeps the id that its first submitter chose.
-        let chosen_id = if change.before().is_some() { self.index.chosen_id(sequence) } else { id };
-        let submitted = change.head().zip(change.submitted());
-        let indexed = submitted.and_then(|(head, (body, _))| Indexed::of(head, body, chosen_id));
-        self.next_item = self.next_item.max(sequence + 1);
         let lapsed = self.plant(Bug::LapseNotCounted) && change.event() == Some(EventKind::Lapsed);
         let retries = self.index.head(sequence).filter(|_| lapsed).map(|head| head.retries);
-        let answer = self.append_item(sequence, change, indexed)?;
+        let item = self.to_append(ItemChange { sequence, chosen_id: id, change });
+        let answer = self.append_item(item)?;
         if let Some(retries) = retries
             && let Some(extra) = self.index.table.extra_mut(sequence)
         {
             extra.head.retries = retries;
         }
         Ok(answer)
+    }
+
+    fn apply_together(&mut self, mut changes: Vec<ItemChange>) -> Result<(), StoreError> {
+        if self.plant(Bug::HandOffInTwoFrames) {
+            let commit = (!changes.is_empty()).then(|| changes.remove(0));
+            let submits = changes.into_iter().map(|change| self.to_append(change)).collect();
+            self.append_items(submits)?;
+            self.write_frame()?;
+            changes = commit.into_iter().collect();
+        }
+        let items = changes.into_iter().map(|change| self.to_append(change)).collect();
+        self.append_items(items)
     }
 
     fn apply_queue(&mut self, queue: Option<QueueId>, change: Change) -> Result<Answer, StoreError> {

@@ -4,7 +4,7 @@ use crate::catalog::Catalog;
 use crate::connection::session::Parameters;
 use crate::encoding::sql::queue_number;
 use std::collections::{BTreeMap, BTreeSet};
-use towline_domain::{Body, Flow, ItemId, Queue, QueueId, Submission};
+use towline_domain::{Body, Flow, HandOff, ItemId, Queue, QueueId, Submission};
 use towline_store::Operation;
 use uuid::Uuid;
 
@@ -142,8 +142,13 @@ impl FetchPlan {
                     }
                 }
             }
-            Operation::Lease { id, .. }
-            | Operation::Resume { id }
+            Operation::Lease { id, call } => {
+                self.named.push(*id);
+                for HandOff { queue, submission } in &call.adjust.then_submit {
+                    self.add_submit(catalog.by_name(queue), submission);
+                }
+            }
+            Operation::Resume { id }
             | Operation::Redrive { id }
             | Operation::ResolveDependency { id, .. } => {
                 self.named.push(*id);

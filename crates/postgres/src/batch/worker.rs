@@ -15,7 +15,7 @@ use towline_domain::command::Verb;
 use towline_domain::{Effects, Field};
 use towline_store::{Answered, Operation, Reply, Result, StoreError, Updated};
 
-/// A batch is closed when it has this many operations, or this many bytes of payload.
+/// A batch is closed when its operations and the items they hand off are this many, or have this many bytes of payload.
 const OPERATIONS_MAX: usize = 2048;
 const BYTES_MAX: usize = 8 << 20;
 /// After this many conflicts with other transactions, the callers get an error.
@@ -240,7 +240,7 @@ struct BatchAnswers {
 fn next_batch(calls: &mut [Call]) -> (Vec<Operation>, Vec<Option<usize>>) {
     let mut batch = Vec::new();
     let mut parts = vec![None; calls.len()];
-    let mut bytes = 0;
+    let (mut items, mut bytes) = (0, 0);
     for (call, part) in calls.iter_mut().zip(&mut parts) {
         if call.operations.front().is_some_and(is_structural) {
             if batch.is_empty() {
@@ -250,15 +250,16 @@ fn next_batch(calls: &mut [Call]) -> (Vec<Operation>, Vec<Option<usize>>) {
             }
             continue;
         }
-        if batch.len() >= OPERATIONS_MAX || bytes >= BYTES_MAX {
+        if items >= OPERATIONS_MAX || bytes >= BYTES_MAX {
             break;
         }
         let before = batch.len();
-        while batch.len() < OPERATIONS_MAX
+        while items < OPERATIONS_MAX
             && bytes < BYTES_MAX
             && call.operations.front().is_some_and(|operation| !is_structural(operation))
             && let Some(operation) = call.operations.pop_front()
         {
+            items += 1 + operation.handed_off().len();
             bytes += payload_bytes(&operation);
             batch.push(operation);
         }
@@ -272,6 +273,7 @@ fn payload_bytes(operation: &Operation) -> usize {
         Operation::Submit { submission, .. } => submission.fields.bytes(),
         Operation::Restore(restore) => restore.item.fields.bytes(),
         Operation::Lease { call, .. } => {
+            let handed_off = call.adjust.then_submit.iter().map(|item| item.submission.fields.bytes());
             let edited = Field::ALL.iter().filter_map(|&field| call.adjust.edits.get(field)?.as_ref());
             let outcome = match &call.verb {
                 Verb::Commit(outcome) => {
@@ -279,7 +281,7 @@ fn payload_bytes(operation: &Operation) -> usize {
                 }
                 _ => 0,
             };
-            edited.map(bytes::Bytes::len).sum::<usize>() + outcome
+            edited.map(bytes::Bytes::len).sum::<usize>() + outcome + handed_off.sum::<usize>()
         }
         _ => 0,
     }

@@ -1,18 +1,20 @@
 //! The calls of lease holders, one by one or in batches.
 
+use super::queues::create_if_absent;
 use super::{batch_results, unexpected};
 use crate::app::App;
 use crate::auth::{Caller, Right};
 use crate::request::{DecodedBody, ItemPath, NoQuery, VerbPath};
 use crate::response::{ProblemResponse, Responder, run_blocking_if_large};
-use crate::traces::RequestSpan;
+use crate::traces::{self, RequestSpan};
 use axum::extract::State;
 use axum::response::Response;
-use std::collections::HashSet;
+use http::HeaderMap;
+use std::collections::{BTreeSet, HashSet};
 use towline_api::{Action, Element, SettleAnswer, SettleBody, SettleRequest, Settled, Text};
 use towline_broker::entropy;
 use towline_domain::change::Answer;
-use towline_domain::{ItemId, LeaseCall, Refusal, limits};
+use towline_domain::{HandOff, ItemId, LeaseCall, Refusal, Trace, limits};
 use towline_store::{Answered, Operation, Reply, StoreError};
 
 /// The golden ratio. Its multiples are spread evenly, so each call of a batch gets another jitter seed.
@@ -32,7 +34,7 @@ pub(super) async fn settle(
     _: NoQuery,
     respond: Responder,
     caller: Caller,
-    request_span: RequestSpan,
+    (request_span, headers): (RequestSpan, HeaderMap),
     DecodedBody(body, ..): DecodedBody<SettleBody>,
 ) -> Result<Response, ProblemResponse> {
     let count = body.actions.len();
@@ -41,8 +43,13 @@ pub(super) async fn settle(
     let named: Vec<ItemId> = good.filter_map(|action| action.id.clone()?.into_domain("id").ok()).collect();
     let hidden: HashSet<ItemId> =
         caller.hidden_items(&app, &named, Right::Receive).await?.into_iter().collect();
-    let Prepared { batch, ids, invalid } =
+    let Prepared { mut batch, ids, invalid } =
         run_blocking_if_large(count * 64, || prepare(body.actions, &caller, &hidden));
+    let calls = batch.iter_mut().filter_map(|operation| match operation {
+        Operation::Lease { call, .. } => Some(&mut **call),
+        _ => None,
+    });
+    prepare_hand_offs(&app, &caller, traces::of_headers(&headers), calls).await?;
     let span = match &app.traces {
         Some(traces) => traces.settle(&request_span, &app, "settle", &ids).await,
         None => None,
@@ -103,8 +110,38 @@ fn prepare_one(
     if hidden.contains(&id) {
         return Err(Refusal::ItemNotFound { id }.into());
     }
-    caller.check_target(call.adjust.queue.as_ref())?;
+    check_rights(caller, &call)?;
     Ok((id, call))
+}
+
+/// Checks the rights beside that to receive: to submit to the queue an item goes to, and to those of the items it hands off.
+fn check_rights(caller: &Caller, call: &LeaseCall) -> Result<(), ProblemResponse> {
+    caller.check_target(call.adjust.queue.as_ref())?;
+    for HandOff { queue, submission } in &call.adjust.then_submit {
+        caller.check(queue, Right::Submit)?;
+        caller.check_group(submission.body.group.as_deref())?;
+    }
+    Ok(())
+}
+
+/// Prepares the items that calls hand off: gives those without a trace that of the request, and creates their queues if the
+/// server creates queues.
+async fn prepare_hand_offs<'a>(
+    app: &App,
+    caller: &Caller,
+    trace: Option<Trace>,
+    calls: impl Iterator<Item = &'a mut LeaseCall>,
+) -> Result<(), ProblemResponse> {
+    let mut queues = BTreeSet::new();
+    for item in calls.flat_map(|call| &mut call.adjust.then_submit) {
+        let body = &mut item.submission.body;
+        body.trace = body.trace.take().or_else(|| trace.clone().map(Box::new));
+        queues.insert(item.queue.clone());
+    }
+    for queue in queues {
+        create_if_absent(app, caller, &queue).await?;
+    }
+    Ok(())
 }
 
 fn result(app: &App, id: ItemId, answer: Answered) -> Result<Settled, ProblemResponse> {
@@ -112,6 +149,10 @@ fn result(app: &App, id: ItemId, answer: Answered) -> Result<Settled, ProblemRes
         Reply::Answer(Answer::State(state)) => {
             app.consumers.settled(id, None);
             Ok(Settled::state(id, state))
+        }
+        Reply::Answer(Answer::HandedOff(handed_off)) => {
+            app.consumers.settled(id, None);
+            Ok(Settled::handed_off(id, handed_off.items.into_iter().map(|item| item.id)))
         }
         Reply::Answer(Answer::Leased { deadline }) => {
             app.consumers.settled(id, Some(deadline));
@@ -134,7 +175,7 @@ fn result(app: &App, id: ItemId, answer: Answered) -> Result<Settled, ProblemRes
     ))]
 pub(super) async fn settle_one(
     State(app): State<App>,
-    (NoQuery, request_span): (NoQuery, RequestSpan),
+    (NoQuery, request_span, headers): (NoQuery, RequestSpan, HeaderMap),
     respond: Responder,
     ItemPath(id): ItemPath,
     VerbPath(verb): VerbPath,
@@ -147,8 +188,9 @@ pub(super) async fn settle_one(
         return Err(Refusal::Invalid { what: "id", message }.into());
     }
     (action.id, action.verb) = (Some(id.into()), Some(verb.into()));
-    let (id, call) = action.into_domain(entropy::number())?;
-    caller.check_target(call.adjust.queue.as_ref())?;
+    let (id, mut call) = action.into_domain(entropy::number())?;
+    check_rights(&caller, &call)?;
+    prepare_hand_offs(&app, &caller, traces::of_headers(&headers), std::iter::once(&mut call)).await?;
     let span = match &app.traces {
         Some(traces) => traces.settle(&request_span, &app, verb.name(), &[id]).await,
         None => None,

@@ -25,6 +25,7 @@ mod documented_errors;
 mod events;
 mod full_disk;
 mod groups;
+mod hand_offs;
 mod held_connections;
 mod http1;
 mod http2;

@@ -2,7 +2,7 @@
 
 use super::{Decided, Workspace};
 use crate::{Reply, item_context};
-use towline_domain::{Change, Command, ItemId, QueueId, QueueState, Refusal};
+use towline_domain::{Change, Command, Context, HandedOff, ItemId, QueueId, QueueState, Refusal};
 
 pub(super) fn change_by_id<W: Workspace>(
     workspace: &mut W,
@@ -25,12 +25,26 @@ pub(super) fn change<W: Workspace>(
     sequence: u64,
     command: Command,
 ) -> Result<Decided, W::Fault> {
+    match decide(workspace, sequence, command, None)? {
+        Err(refusal) => Ok(Err(refusal)),
+        Ok(change) if change.is_empty() => Ok(Ok(Reply::Answer(change.answer().clone()))),
+        Ok(change) => apply(workspace, sequence, None, change),
+    }
+}
+
+/// Decides a command about an item and does not apply it.
+pub(super) fn decide<W: Workspace>(
+    workspace: &mut W,
+    sequence: u64,
+    command: Command,
+    handed_off: Option<&HandedOff>,
+) -> Result<Result<Change, Refusal>, W::Fault> {
     let Some(head) = workspace.head(sequence) else {
         workspace.forget_orphan(sequence)?;
         return Ok(Err(Refusal::invalid("item", "no item has this sequence number")));
     };
     let id = head.id;
-    let context = item_context(workspace, &head, &command);
+    let context = Context { handed_off, ..item_context(workspace, &head, &command) };
     let Some(queue) = context.queue else {
         drop(head);
         workspace.forget_orphan(sequence)?;
@@ -41,14 +55,7 @@ pub(super) fn change<W: Workspace>(
     if let Some(target) = context.target {
         need_if_closed(workspace, target.id, target.state)?;
     }
-    match workspace.decide(&context, command) {
-        Err(refusal) => Ok(Err(refusal)),
-        Ok(change) if change.is_empty() => Ok(Ok(Reply::Answer(change.answer().clone()))),
-        Ok(change) => {
-            drop(head);
-            apply(workspace, sequence, None, change)
-        }
-    }
+    Ok(workspace.decide(&context, command))
 }
 
 fn need_if_closed<W: Workspace>(workspace: &W, queue: QueueId, state: QueueState) -> Result<(), W::Fault> {

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** a refused operation changes nothing.
 
+mod hand_off;
 mod items;
 mod queues;
 mod receive;
@@ -14,7 +15,7 @@ mod workspace;
 
 pub use items::elapse;
 pub use receive::Deliveries;
-pub use workspace::Workspace;
+pub use workspace::{ItemChange, Workspace};
 
 use crate::{Operation, Reply};
 use towline_domain::{Command, Refusal};
@@ -31,11 +32,17 @@ pub enum Outcome<D> {
 
 /// Carries out one operation of a batch.
 pub fn run<W: Workspace>(workspace: &mut W, operation: Operation) -> Result<Outcome<W::Delivery>, W::Fault> {
-    let operation = match operation.of_item() {
+    let operation = match operation {
+        // Below, because it changes more than its item.
+        operation if !operation.handed_off().is_empty() => Err(operation),
+        operation => operation.of_item(),
+    };
+    let operation = match operation {
         Ok((id, command)) => return items::change_by_id(workspace, id, command).map(Outcome::Decided),
         Err(operation) => operation,
     };
     let answered = match operation {
+        Operation::Lease { id, call } => hand_off::commit(workspace, id, call)?,
         Operation::Receive(call) => return receive::receive(workspace, &call),
         Operation::Submit { queue, submission } => submit::submit(workspace, &queue, submission)?,
         Operation::Restore(restore) => submit::restore(workspace, *restore)?,

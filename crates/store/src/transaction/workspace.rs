@@ -11,6 +11,15 @@ use towline_domain::{
     Refusal, RoundRobin, Timestamp, Weights, decide,
 };
 
+/// A decided change of one item, as [`Workspace::apply_item`] takes it.
+#[derive(Debug)]
+pub struct ItemChange {
+    pub sequence: u64,
+    /// For a new item: the id its submitter chose.
+    pub chosen_id: Option<ItemId>,
+    pub change: Change,
+}
+
 /// A store as one batch sees it: every operation sees the changes of the operations before it.
 ///
 /// Items are identified by sequence numbers. A store assigns one at submit and never reuses it.
@@ -49,7 +58,8 @@ pub trait Workspace: QueueLookup {
     fn need_exact_counts(&self, _queue: QueueId) -> Result<(), Self::Fault> {
         Ok(())
     }
-    fn check_item_room(&self) -> Result<(), Refusal> {
+    /// Refuses `more` new items if the store has no room for all of them.
+    fn check_item_room(&self, _more: u64) -> Result<(), Refusal> {
         Ok(())
     }
     /// Refuses records that would exceed the store's room for them.
@@ -97,6 +107,15 @@ pub trait Workspace: QueueLookup {
         id: Option<ItemId>,
         change: Change,
     ) -> Result<Answer, Self::Fault>;
+    /// Applies the changes of one step to several items: after a crash, the store has all of them or none.
+    ///
+    /// A store whose batch is one transaction needs no more than this.
+    fn apply_together(&mut self, changes: Vec<ItemChange>) -> Result<(), Self::Fault> {
+        for ItemChange { sequence, chosen_id, change } in changes {
+            self.apply_item(sequence, chosen_id, change)?;
+        }
+        Ok(())
+    }
     /// Applies a change to a queue. `queue` is `None` for a new one.
     fn apply_queue(&mut self, queue: Option<QueueId>, change: Change) -> Result<Answer, Self::Fault>;
     fn apply_records(&mut self, after: Vec<(String, Option<KvRecord>)>) -> Result<(), Self::Fault>;

@@ -39,6 +39,8 @@ pub(super) enum Action {
         edit: u8,
         priority: Option<i8>,
         queue: Option<u8>,
+        /// For a commit: the queues, keys and contents of items to submit.
+        then_submit: Vec<(u8, Option<u8>, u8)>,
     },
     /// Repeats an earlier call.
     Repeat {
@@ -96,9 +98,13 @@ pub(super) fn actions() -> impl Strategy<Value = Action> {
             any::<u8>(),
             proptest::option::weighted(0.2, priority()),
             rarely(0.15),
+            prop_oneof![
+                4 => Just(Vec::new()),
+                1 => proptest::collection::vec((any::<u8>(), rarely(0.3), any::<u8>()), 1..4),
+            ],
         )
-            .prop_map(|(lease, fresh, verb, millis, edit, priority, queue)| Action::Settle {
-                lease, fresh, verb, millis, edit, priority, queue,
+            .prop_map(|(lease, fresh, verb, millis, edit, priority, queue, then_submit)| Action::Settle {
+                lease, fresh, verb, millis, edit, priority, queue, then_submit,
             }),
         2 => any::<u8>().prop_map(|call| Action::Repeat { call }),
         3 => any::<(u8, u8)>().prop_map(|(item, what)| Action::Operate { item, what }),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use towline_domain::change::Answer;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    Effects, FailureKind, FailureSet, FieldSet, HeadFilter, Item, ItemId, Millis, QueueId, Refusal,
-    StateName, StateSet, Timestamp,
+    Effects, FailureKind, FailureSet, FieldSet, HandedOff, HeadFilter, Item, ItemId, Millis, QueueId,
+    Refusal, StateName, StateSet, Timestamp,
 };
 use towline_store::Answered;
 use towline_store::{
@@ -59,11 +59,16 @@ impl Side {
         if let Some(claim) = &mut item.body.claim {
             self.rename_queue(&mut claim.queue);
         }
+        item.body.parent.iter_mut().for_each(|parent| self.rename_id(parent));
+        item.outcome.handed_off.iter_mut().for_each(|id| self.rename_id(id));
     }
 
     pub(super) fn rename(&self, answered: &mut Answered) {
         match answered {
             Ok(Reply::Answer(Answer::Submitted { id, .. } | Answer::Replaced { id })) => self.rename_id(id),
+            Ok(Reply::Answer(Answer::HandedOff(HandedOff { items }))) => {
+                items.iter_mut().for_each(|item| self.rename_id(&mut item.id));
+            }
             Ok(Reply::Answer(Answer::Queue(queue))) => self.rename_queue(&mut queue.id),
             Ok(Reply::Received(Received { items, .. })) => {
                 items.iter_mut().for_each(|item| self.rename_item(item));
@@ -71,18 +76,24 @@ impl Side {
             // A store may have carried out due timers before the sweep.
             Ok(Reply::Swept { changed }) => *changed = 0,
             Ok(Reply::Answer(_) | Reply::Kv(_)) => {}
-            Err(OperationError::Refused(
-                Refusal::ItemNotFound { id }
-                | Refusal::IdTaken { id }
-                | Refusal::KeyConflict { id, .. }
-                | Refusal::LeaseLost { id, .. }
-                | Refusal::AlreadySettled { id, .. }
-                | Refusal::WrongState { id, .. }
-                | Refusal::PreconditionFailed { id }
-                | Refusal::RenewalsExhausted { id, .. }
-                | Refusal::NotDue { id },
-            )) => self.rename_id(id),
+            Err(OperationError::Refused(refusal)) => self.rename_refusal(refusal),
             Err(_) => {}
+        }
+    }
+
+    fn rename_refusal(&self, refusal: &mut Refusal) {
+        match refusal {
+            Refusal::HandOff { why, .. } => self.rename_refusal(why),
+            Refusal::ItemNotFound { id }
+            | Refusal::IdTaken { id }
+            | Refusal::KeyConflict { id, .. }
+            | Refusal::LeaseLost { id, .. }
+            | Refusal::AlreadySettled { id, .. }
+            | Refusal::WrongState { id, .. }
+            | Refusal::PreconditionFailed { id }
+            | Refusal::RenewalsExhausted { id, .. }
+            | Refusal::NotDue { id } => self.rename_id(id),
+            _ => {}
         }
     }
 

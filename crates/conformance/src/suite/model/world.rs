@@ -11,11 +11,11 @@ use futures::executor::block_on;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use std::sync::Arc;
-use towline_domain::change::Answer;
-use towline_domain::command::When;
+use towline_domain::change::{Answer, Submitted};
+use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Effects, Field, FieldSet, ItemId, LeaseCall, LeaseToken, Millis, QueueEffects, State, Submission,
-    TokenSeed,
+    Adjust, Effects, Field, FieldSet, HandOff, ItemId, LeaseCall, LeaseToken, Millis, QueueEffects, State,
+    Submission, TokenSeed,
 };
 use towline_store::Answered;
 use towline_store::{ManualClock, Operation, ReceiveCall, Reply, Store};
@@ -96,20 +96,31 @@ impl World {
                     make_buffers: false,
                 })))
             }
-            Action::Settle { lease, fresh, verb, millis, edit, priority, queue: to } => {
+            Action::Settle { lease, fresh, verb, millis, edit, priority, queue: to, ref then_submit } => {
                 let lease = if fresh {
                     latest(&self.unsettled, lease).and_then(|index| self.leases.get(index).copied())
                 } else {
                     latest(&self.leases, lease)
                 };
                 let (item, token) = lease?;
+                let verb = verb_of(verb, millis);
+                // Rarely with another verb, which is refused.
+                let hands_off = matches!(verb, Verb::Commit(_)) || edit.is_multiple_of(16);
+                let hand_off = |&(to, key, content): &(u8, Option<u8>, u8)| {
+                    let (body, fields) = (body(key, content), fields(content));
+                    HandOff {
+                        queue: queue(to),
+                        submission: Submission { body, fields, ..Submission::default() },
+                    }
+                };
                 let call = LeaseCall {
                     token,
-                    verb: verb_of(verb, millis),
+                    verb,
                     adjust: Adjust {
                         edits: edits(edit),
                         priority: priority.map(i16::from),
                         queue: to.map(queue),
+                        then_submit: then_submit.iter().filter(|_| hands_off).map(hand_off).collect(),
                         ..Adjust::default()
                     },
                 };
@@ -210,10 +221,13 @@ impl World {
             (
                 Ok(Reply::Answer(Answer::Submitted { id: ours, created: true })),
                 Ok(Reply::Answer(Answer::Submitted { id: theirs, created: true })),
-            ) => {
-                self.items.push((*ours, *theirs));
-                self.reference.ids.insert(*ours, *ours);
-                self.subject.ids.insert(*theirs, *ours);
+            ) => self.pair_ids(*ours, *theirs),
+            (Ok(Reply::Answer(Answer::HandedOff(ours))), Ok(Reply::Answer(Answer::HandedOff(theirs)))) => {
+                for (ours, theirs) in ours.items.iter().zip(&theirs.items) {
+                    if ours.submitted == Submitted::Created && theirs.submitted == Submitted::Created {
+                        self.pair_ids(ours.id, theirs.id);
+                    }
+                }
             }
             (Ok(Reply::Answer(Answer::Queue(ours))), Ok(Reply::Answer(Answer::Queue(theirs)))) => {
                 self.reference.queues.entry(ours.id).or_insert(ours.id);
@@ -221,6 +235,12 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    fn pair_ids(&mut self, ours: ItemId, theirs: ItemId) {
+        self.items.push((ours, theirs));
+        self.reference.ids.insert(ours, ours);
+        self.subject.ids.insert(theirs, ours);
     }
 
     fn learn(&mut self, operation: &Operation, answered: &Answered) {
@@ -235,7 +255,10 @@ impl World {
                 }
             }
             // A settled or lost lease is rarely used again.
-            (Operation::Lease { call, .. }, Ok(Reply::Answer(Answer::State(_))) | Err(_)) => {
+            (
+                Operation::Lease { call, .. },
+                Ok(Reply::Answer(Answer::State(_) | Answer::HandedOff(_))) | Err(_),
+            ) => {
                 let leases = &self.leases;
                 self.unsettled.retain(|&lease| leases[lease].1 != call.token);
             }

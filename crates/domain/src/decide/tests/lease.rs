@@ -177,6 +177,7 @@ fn a_commit_without_a_required_output_is_refused_and_keeps_the_lease() {
     let full = Outcome {
         outputs: buffers(&[("image", "b1")]),
         output_params: [("score".to_owned(), Json::string("1"))].into(),
+        ..Outcome::default()
     };
     scene.by(1, Verb::Commit(full)).unwrap();
 }

@@ -94,6 +94,7 @@ impl Scene {
             new_id: submits.then(|| ItemId::derive(7, self.now, 1)),
             target: self.target.as_ref(),
             dead_letters: self.dead_letters.as_ref(),
+            handed_off: None,
         };
         let change = decide(&context, command, self.now)?;
         self.item = change.apply(self.item.take());
