@@ -332,6 +332,7 @@ fn action() -> impl Strategy<Value = Action> {
             queue,
             set,
             unset,
+            then_submit: Vec::new(),
         }
     })
 }
@@ -405,6 +406,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 metadata_json: None,
                 metadata,
                 parameters,
+                handed_off: Vec::new(),
             }
         },
     )
@@ -483,7 +485,7 @@ proptest! {
     #[test]
     fn settles(actions in vec(action(), 0..3), answers in vec((option::of(id()), option::of(text()), option::of(time()), option::of(error())), 0..3)) {
         actions.iter().for_each(same);
-        let settled = |(id, state, lease_expires_at, error)| Settled { id, state, lease_expires_at, error };
+        let settled = |(id, state, lease_expires_at, error)| Settled { id, state, lease_expires_at, error, handed_off: Vec::new() };
         same(&SettleAnswer { results: answers.into_iter().map(settled).collect() });
     }
 

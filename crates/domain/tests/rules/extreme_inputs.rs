@@ -319,6 +319,7 @@ fn lease_call() -> BoxedStrategy<Command> {
         (buffers(), text()).prop_map(|(outputs, param)| Verb::Commit(Outcome {
             outputs,
             output_params: [(param.clone(), Json::string(&param))].into(),
+            handed_off: Vec::new(),
         })),
         text().prop_map(|reason| Verb::Fail { reason }),
         (text(), prop::option::of(millis()), any::<u64>()).prop_map(|(error, delay, seed)| Verb::Retry {
@@ -338,7 +339,7 @@ fn lease_call() -> BoxedStrategy<Command> {
     (token(), verb, edits, prop::option::of(priority()), queue)
         .prop_map(|(token, verb, edits, priority, queue)| {
             let queue = queue.map(|name| name.parse().unwrap());
-            let adjust = Adjust { edits, priority, queue, buffers_whole: false };
+            let adjust = Adjust { edits, priority, queue, buffers_whole: false, then_submit: Vec::new() };
             Command::Lease(Box::new(LeaseCall { token, verb, adjust }))
         })
         .boxed()
@@ -418,6 +419,7 @@ proptest! {
             new_id: (whole != 4).then_some(ItemId(Uuid::from_u128(5))),
             target: (whole % 2 == 0).then_some(&home),
             dead_letters: (whole % 3 == 0).then_some(&dead),
+            handed_off: None,
         };
         let first = decide(&context, command.clone(), now);
         prop_assert_eq!(&first, &decide(&context, command, now));

@@ -138,6 +138,7 @@ fn states(h: &mut History<'_>) {
     let outcome = Outcome {
         outputs: [("image".parse().unwrap(), "buffer-9".parse().unwrap())].into(),
         output_params: [("score".to_owned(), json("0.5"))].into(),
+        handed_off: Vec::new(),
     };
     h.settle(&done, Verb::Commit(outcome));
     let edited = h.submit(

@@ -304,6 +304,7 @@ impl World {
             priority: self.random.one_in(6).then_some(1),
             queue: (gives_back && self.random.one_in(6)).then(|| self.queue()),
             buffers_whole: false,
+            then_submit: Vec::new(),
         };
         let call = Box::new(LeaseCall { token, verb, adjust });
         Some(Operation::Lease { id, call })
