@@ -71,7 +71,7 @@ pub struct Extras {
     pub key_hold: KeyHold,
     /// What its submitter offers for it: a queue in `score` order that it moves to computes its score from this. The last
     /// field, and left out if there is none: stores of earlier builds end before it.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "offer_if_any")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "if_any")]
     pub offer: Option<Box<Offer>>,
 }
 
@@ -108,9 +108,9 @@ impl Offer {
     }
 }
 
-fn offer_if_any<'de, D: Deserializer<'de>>(stored: D) -> Result<Option<Box<Offer>>, D::Error> {
-    // An encoding without names ends here if there is no offer.
-    Ok(Option::deserialize(stored).unwrap_or(None))
+/// Reads the last field of a record, which is left out if it is empty: an encoding without names ends before it.
+fn if_any<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(stored: D) -> Result<T, D::Error> {
+    Ok(T::deserialize(stored).unwrap_or_default())
 }
 
 /// Where a dead letter came from.
@@ -474,8 +474,8 @@ pub struct Claim {
 pub struct Outcome {
     pub outputs: BTreeMap<SlotName, BufferId>,
     pub output_params: BTreeMap<String, Json>,
-    /// The items that the commit submitted. Set by `decide`.
-    #[serde(default)]
+    /// The items that the commit submitted. Set by `decide`. Outcomes of earlier builds end before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "if_any")]
     pub handed_off: Vec<ItemId>,
 }
 

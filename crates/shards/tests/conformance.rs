@@ -55,6 +55,13 @@ const WEAKER: &[&str] = &[
     "order::a_resumed_item_keeps_its_position",
     "order::an_item_moved_from_another_queue_is_ordered_by_its_ready_time",
     "order::many_items_keep_their_order_across_batches_of_any_size",
+    // The items of a commit live in its shard. One whose key belongs to another shard is refused, and each shard applies a
+    // depth limit by itself.
+    "hand_offs::a_commit_and_its_items_are_one_step",
+    "hand_offs::a_refused_item_keeps_the_lease_and_submits_nothing",
+    "hand_offs::a_known_key_hands_off_the_existing_item",
+    "hand_offs::a_replace_key_replaces_a_pending_item",
+    "hand_offs::a_hand_off_in_a_batch_sees_the_operations_before_it",
     "retries::a_release_can_be_uncounted",
     "retries::an_unfinished_item_expires",
     "retries::a_dead_letter_frees_depth_in_its_origin_queue",

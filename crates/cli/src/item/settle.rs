@@ -241,11 +241,15 @@ impl EditArgs {
     }
 }
 
-/// Sends a call. Prints nothing unless JSON was requested: the exit code is enough.
+/// Sends a call. Prints the ids of the items that it handed off. Without JSON it prints nothing else: the exit code is enough.
 pub async fn send(session: &Session, action: Action) -> Result<(), Failure> {
     let settled = session.client.clone().retry_for(PATIENCE).act(action).await?;
     match &settled.error {
         Some(error) => Err(Failure::refused(&error.message)),
-        None => session.output.json_only(&settled),
+        None if settled.handed_off.is_empty() => session.output.json_only(&settled),
+        None => {
+            let ids: Vec<String> = settled.handed_off.iter().map(Text::to_string).collect();
+            session.output.name_or_json(ids.join("\n"), &settled)
+        }
     }
 }

@@ -46,6 +46,37 @@ fn json_output_prints_the_answer() {
 }
 
 #[test]
+fn a_commit_submits_the_items_of_a_file_and_prints_their_ids() {
+    let server = server();
+    server.ok(&["queue", "create", "next"]);
+    let file = server.directory().join("next.json");
+    let path = file.to_str().unwrap();
+    let (id, lease) = held(&server);
+    for (wrong, words) in [
+        (r#"[{"queue": "next"}, {"queue": "missing"}]"#, "then_submit[1]: no queue named \"missing\""),
+        (r#"{"queue": "next", "itme": {}}"#, "itme"),
+        ("next", "--then-submit"),
+    ] {
+        std::fs::write(&file, wrong).unwrap();
+        let run = server.run(&["item", "commit", &id, "--lease", &lease, "--then-submit", path]);
+        assert_ne!(run.code, Some(0), "{wrong}: {run:?}");
+        assert!(run.stderr.contains(words), "{wrong}: {run:?}");
+        assert_eq!(server.state(&id), "processing");
+    }
+    std::fs::write(&file, r#"[{"queue": "next", "item": {"params": {"n": 1}}}, {"queue": "next"}]"#).unwrap();
+    let ids = server.ok(&["item", "commit", &id, "--lease", &lease, "--then-submit", path]);
+    let ids: Vec<&str> = ids.lines().collect();
+    assert_eq!(ids.len(), 2, "{ids:?}");
+    assert_eq!(server.json(&["item", "show", ids[0]])["parent"], id);
+    // One item from standard input.
+    let (id, lease) = held(&server);
+    let args = ["item", "commit", &id, "--lease", &lease, "--then-submit", "-", "-o", "json"];
+    let run = server.feed(&args, r#"{"queue": "next"}"#);
+    let answer: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(answer["handed_off"].as_array().map(Vec::len), Some(1), "{run:?}");
+}
+
+#[test]
 fn a_lease_holder_changes_fields_and_moves_the_item() {
     let server = server();
     server.ok(&["queue", "create", "slow"]);

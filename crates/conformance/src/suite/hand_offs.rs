@@ -67,7 +67,7 @@ pub(super) fn a_commit_and_its_items_are_one_step(harness: &dyn Harness) {
     assert_eq!(submission_of(&rig, held.id).1, ItemState::Completed);
     assert_eq!(rig.item(held.id).outcome.handed_off, ids);
     assert_eq!(submission_of(&rig, one), (Some(held.id), ItemState::Pending));
-    assert_eq!(submission_of(&rig, two), (Some(held.id), ItemState::Scheduled));
+    assert_eq!(submission_of(&rig, two), (Some(held.id), ItemState::Pending));
     assert_eq!(submission_of(&rig, three), (Some(other_parent), ItemState::Pending), "a parent of its own");
     assert_eq!(rig.stored(one).queue, name("next"));
     assert_eq!(rig.item(one).fields.blob, payload("one").fields.blob);

@@ -89,16 +89,11 @@ async fn each_call_of_a_batch_hands_off_for_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_queue_needs_the_right_to_submit() {
     let server = TestServer::start_with_tokens(|_| {}).await;
-    let admin = server.token_for(&["queue:*:admin"]).await.1;
-    for queue in ["jobs", "next"] {
-        server
-            .call_as(&admin, http::Method::PUT, &format!("/v1/queues/{queue}"), Some(json!({})))
-            .await
-            .success();
-    }
-    server.post_as(&admin, "/v1/queues/jobs/items", json!({"items": [{}]})).await.success();
-    let receiver = server.token_for(&["queue:jobs:receive"]).await.1;
-    let both = server.token_for(&["queue:jobs:receive", "queue:next:submit"]).await.1;
+    server.queue("jobs", json!({})).await;
+    server.queue("next", json!({})).await;
+    server.submit("jobs", json!([{}])).await;
+    let receiver = server.token_for(&["queue:jobs:receive"]).await.0;
+    let both = server.token_for(&["queue:jobs:receive", "queue:next:submit"]).await.0;
     let held = server.post_as(&receiver, "/v1/queues/jobs/receive", json!({})).await.success();
     let (id, lease) = (held["items"][0]["id"].as_str().unwrap(), &held["items"][0]["lease"]);
     let path = format!("/v1/items/{id}/commit");

@@ -1,6 +1,7 @@
 //! One history for every way to violate an invariant. Each starts as a valid history of the reference store.
 
 mod counters;
+mod hand_offs;
 mod keys;
 mod leases;
 mod order;
