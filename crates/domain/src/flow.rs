@@ -3,7 +3,6 @@
 //! A rate is a leaky bucket (GCRA). Its state is one time: when the last delivered item would have been delivered at a
 //! steady rate. A receive takes what the rate allows now, and learns how long to wait for more.
 
-use crate::counts::Counts;
 use crate::limits;
 use crate::policy::check_number;
 use crate::refusal::Refusal;
@@ -142,19 +141,6 @@ impl Flow {
     #[must_use]
     pub fn has_room(&self, leased_of_key: u64) -> bool {
         self.concurrency_per_key.is_none_or(|max| leased_of_key < u64::from(max))
-    }
-
-    /// How many more ready items may be delivered now. 0 in a queue without a limit.
-    #[must_use]
-    pub fn more(&self, counts: &Counts, used: RateState, now: Timestamp) -> usize {
-        // Fairness orders items and does not limit them. With a limit per key, any number of ready items may be of keys at
-        // their limit.
-        let limited = self.concurrency.is_some() || self.rate.is_some();
-        if !limited || self.limits_keys() {
-            return 0;
-        }
-        let more = self.allowance(counts.processing, used, now).min(counts.pending);
-        usize::try_from(more).unwrap_or(usize::MAX)
     }
 
     /// The rate state after a delivery of `items`. With 0 items: the state left by a slower rate, cut to this one's burst.
@@ -314,18 +300,6 @@ mod tests {
 
     fn rate(text: &str) -> Flow {
         Flow { rate: Some(text.parse().unwrap()), ..Flow::default() }
-    }
-
-    #[test]
-    fn more_is_known_only_with_a_limit_of_the_whole_queue() {
-        let counts = Counts { pending: 7, processing: 2, ..Counts::default() };
-        let more = |flow: Flow| flow.more(&counts, RateState::default(), NOW);
-        assert_eq!(more(Flow::default()), 0);
-        assert_eq!(more(Flow { fairness: Some(Fairness::default()), ..Flow::default() }), 0);
-        assert_eq!(more(Flow { concurrency: Some(5), ..Flow::default() }), 3);
-        let concurrency_per_key = Some(1);
-        assert_eq!(more(Flow { concurrency: Some(5), concurrency_per_key, ..Flow::default() }), 0);
-        assert_eq!(more(rate("1000/s")), 7);
     }
 
     #[test]
