@@ -179,10 +179,14 @@ impl InboxBatch {
                 Some(Outcome::Decided(Err(refusal))) => {
                     EntryEnd::Refused(refusal.code(), refusal.to_string())
                 }
-                Some(Outcome::Decided(Ok(Reply::Answer(Answer::Submitted { id, created: false })))) => {
-                    let reason =
-                        format!("its idempotency key belongs to item {id}, which was submitted earlier");
-                    if *id == entry.id { EntryEnd::Submitted } else { EntryEnd::Refused("key_known", reason) }
+                // `enqueue` promised its caller another id.
+                Some(Outcome::Decided(Ok(Reply::Answer(Answer::Submitted { id, created: false }))))
+                    if *id != entry.id =>
+                {
+                    EntryEnd::Refused(
+                        "key_conflict",
+                        format!("its idempotency key belongs to item {id}, which was submitted earlier"),
+                    )
                 }
                 _ => EntryEnd::Submitted,
             },

@@ -4,7 +4,7 @@ use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use tokio_postgres::{Client, Config};
-use towline_domain::{Item, ItemState, Millis, Policy, Schema};
+use towline_domain::{Body, Item, ItemState, Millis, Policy, Refusal, Schema, Submission};
 use towline_postgres::{Postgres, Time};
 use towline_store::{Operation, Reply};
 use uuid::Uuid;
@@ -226,6 +226,25 @@ fn an_entry_that_cannot_be_submitted_is_kept_with_the_reason() {
     assert!(refused.get::<_, &str>(2).contains("jobs"));
     assert_eq!(refused.get::<_, &str>(3), "{\"n\": 1}");
     assert_eq!(counts(&scene.store, "mails").pending, 1, "other entries are not blocked");
+}
+
+#[test]
+fn an_entry_whose_key_a_client_used_meanwhile_is_refused_with_the_code_of_the_api() {
+    let scene = Scene::new(Policy::default());
+    scene.execute("BEGIN");
+    let promised = scene.enqueue("'jobs', idempotency_key => 'k'").unwrap();
+    let body = Body { idempotency_key: Some("k".to_owned()), ..Body::default() };
+    let submission = Box::new(Submission { body, ..Submission::default() });
+    let submit = Operation::Submit { queue: "jobs".parse().unwrap(), submission };
+    let (id, created) = submitted(&run(&scene.store, submit));
+    assert!(created);
+    scene.execute("COMMIT");
+    scene.until_submitted();
+    let refused =
+        RUNTIME.block_on(scene.owner.query_one("SELECT id, code, reason FROM inbox_refused", &[])).unwrap();
+    let known = Refusal::KeyConflict { key: "k".to_owned(), id };
+    assert_eq!((refused.get::<_, Uuid>(0), refused.get::<_, &str>(1)), (promised, known.code()));
+    assert!(refused.get::<_, &str>(2).contains(&id.to_string()));
 }
 
 #[test]
