@@ -64,7 +64,7 @@ impl std::fmt::Debug for Broker {
 pub enum Sharing {
     /// All updates go through this broker.
     Alone,
-    /// Other brokers use it: this one polls for their updates and receives hints ([`Broker::peer_hint`]).
+    /// Other brokers use it: this one polls for their updates and receives hints ([`Broker::peer_hints`]).
     Shared { poll_every: Duration },
 }
 
@@ -176,9 +176,12 @@ impl Broker {
         loop {
             // Register before reading the item, so that no wake-up is missed.
             let mut ended = shared.results.register(id);
-            let seen = shared.look(id).await?;
-            if !matches!(seen, Waited::Unfinished(_)) || at_most.is_zero() || shared.is_stopping() {
-                return Ok(seen);
+            let seen = shared.read_result(id).await?;
+            match &seen {
+                Waited::Unfinished(stored) if !at_most.is_zero() && !shared.is_stopping() => {
+                    ended.set_queue(&stored.queue);
+                }
+                _ => return Ok(seen),
             }
             tokio::select! {
                 // The item may have been redriven since: then the wait goes on.
@@ -187,7 +190,7 @@ impl Broker {
                 () = &mut stopped => break,
             }
         }
-        shared.look(id).await
+        shared.read_result(id).await
     }
 
     /// Pauses deletions, so that every object that an item names now can be copied. Waits for deletions under way.
@@ -218,7 +221,7 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    async fn look(&self, id: ItemId) -> Result<Waited> {
+    async fn read_result(&self, id: ItemId) -> Result<Waited> {
         let found = self.store.get(vec![id], FieldSet::NONE).await?.pop().flatten();
         Ok(match found {
             None => Waited::NotFound,

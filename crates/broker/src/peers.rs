@@ -3,13 +3,16 @@
 
 use crate::broker::{Broker, Shared};
 use crate::pipeline::PIGGYBACKED_MAX;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use towline_domain::QueueName;
+use towline_store::PeerHints;
 
-/// While hints arrive, only one poll in so many wakes receivers.
+/// While hints arrive, one poll of this many wakes receivers and result waiters.
 const POLLS_WITH_HINTS: u32 = 10;
 
 #[derive(Default)]
@@ -17,6 +20,8 @@ pub(crate) struct Peers {
     are_heard: AtomicBool,
     /// A hint may have been missed: poll now.
     unsure: Notify,
+    /// Queues that items left since the last poll, without a hint that names the items.
+    left_unnamed: Mutex<BTreeSet<QueueName>>,
 }
 
 impl Broker {
@@ -27,20 +32,25 @@ impl Broker {
         }
     }
 
-    /// A peer says that so many items may be deliverable in a queue.
-    pub fn peer_hint(&self, queue: &QueueName, count: usize) {
-        self.0.receivers.hint(queue, count.min(PIGGYBACKED_MAX) as u64);
-        self.0.feed.updated();
-    }
-
-    /// Hints were missed: any queue may have changed.
-    pub fn peer_hints_missed(&self) {
-        self.0.peers.unsure.notify_one();
-        self.0.feed.updated();
+    /// Wakes the callers that hints of peers concern. Does not read `listening`.
+    pub fn peer_hints(&self, hints: &PeerHints) {
+        let shared = &self.0;
+        for (queue, &count) in &hints.ready {
+            shared.receivers.hint(queue, u64::from(count).min(PIGGYBACKED_MAX as u64));
+        }
+        shared.results.wake(&hints.left);
+        if !hints.left_unnamed.is_empty() {
+            // Many items leave these queues. Their waiters read at most once in a poll interval.
+            shared.peers.left_unnamed.lock().extend(hints.left_unnamed.iter().cloned());
+        }
+        if hints.anything {
+            shared.peers.unsure.notify_one();
+        }
+        shared.feed.updated();
     }
 }
 
-/// Wakes waiting callers at intervals to look for updates of peers.
+/// Wakes waiting callers at intervals, so that they find updates of peers.
 pub(crate) async fn poll(shared: Weak<Shared>, every: Duration) {
     let mut skipped = 0;
     loop {
@@ -50,11 +60,13 @@ pub(crate) async fn poll(shared: Weak<Shared>, every: Duration) {
             return;
         }
         skipped += 1;
+        let left = std::mem::take(&mut *broker.peers.left_unnamed.lock());
         if unsure || skipped >= POLLS_WITH_HINTS || !broker.peers.are_heard.load(Ordering::Acquire) {
             skipped = 0;
             broker.receivers.wake_one_of_each();
+            broker.results.wake_all();
+        } else if !left.is_empty() {
+            broker.results.wake_queues(|queue| left.contains(queue));
         }
-        // Hints do not include ended items.
-        broker.results.look_again_all();
     }
 }

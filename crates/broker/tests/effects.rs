@@ -15,7 +15,7 @@ use towline_domain::{
     FailureKind, FieldSet, Fields, Item, ItemId, Millis, Policy, QueueName, Schema, State, Submission,
     Timestamp,
 };
-use towline_store::{BoxFuture, ManualClock, Operation, Reply, Result, Store, Updated};
+use towline_store::{BoxFuture, ManualClock, Operation, PeerHints, Reply, Result, Store, Updated};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Shorter than any timer of these tests.
@@ -58,11 +58,26 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::with(Sharing::Alone)
+    }
+
+    fn with(sharing: Sharing) -> Scene {
         let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
         let store = ReferenceStore::new(clock.clone(), 1);
         let store = Arc::new(InterceptedStore { store, guard: Calls::default() });
-        let broker = Broker::start(store.clone(), clock.clone(), None, Sharing::Alone);
+        let broker = Broker::start(store.clone(), clock.clone(), None, sharing);
         Scene { broker, store, clock }
+    }
+
+    /// Result waiters for new items of a queue. They have read their items.
+    async fn waiters(&self, queue: &str, count: usize) -> Vec<(ItemId, JoinHandle<Waited>)> {
+        let mut waiters = Vec::new();
+        for _ in 0..count {
+            let id = self.submit(queue, Submission::default()).await;
+            waiters.push((id, self.wait(id)));
+        }
+        run_until_idle().await;
+        waiters
     }
 
     async fn ok(&self, operation: Operation) -> Reply {
@@ -114,6 +129,10 @@ async fn run_until_idle() {
 
 async fn at_once<T>(task: JoinHandle<T>) -> T {
     tokio::time::timeout(AT_ONCE, task).await.expect("the caller was not woken").unwrap()
+}
+
+fn cancel(id: ItemId) -> Operation {
+    Operation::Cancel { id, reason: "not needed".to_owned() }
 }
 
 fn failure(waited: &Waited) -> Option<FailureKind> {
@@ -226,4 +245,99 @@ async fn removals_wake_no_caller() {
     // The sweep, and the sweeper that asks for the next due time.
     assert!(calls <= 4, "{calls} calls for 100 removals");
     assert!(!receivers.iter().any(JoinHandle::is_finished) && !waiters.iter().any(JoinHandle::is_finished));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_queue_wakes_the_result_waiters_of_its_own_items_alone() {
+    let scene = Scene::new();
+    for queue in ["jobs", "doomed"] {
+        scene.create(queue, Policy::default()).await;
+    }
+    let unrelated = scene.waiters("jobs", 1000).await;
+    let concerned = scene.waiters("doomed", 3).await;
+    let before = scene.store.guard.total();
+    scene.ok(Operation::DeleteQueue { queue: name("doomed"), force: true }).await;
+    for (_, waiter) in concerned {
+        assert_eq!(at_once(waiter).await, Waited::NotFound);
+    }
+    let calls = scene.store.guard.total() - before;
+    // The deletion, three waiters that read their items, and the sweeper and the schedules that read what is due.
+    assert!(calls <= 8, "{calls} calls");
+    assert!(!unrelated.iter().any(|(_, waiter)| waiter.is_finished()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_result_waiter_for_an_item_that_moved_is_woken_when_its_new_queue_is_deleted() {
+    let scene = Scene::new();
+    for queue in ["jobs", "doomed"] {
+        scene.create(queue, Policy::default()).await;
+    }
+    let (_, waiter) = scene.waiters("jobs", 1).await.remove(0);
+    let leased = scene.receive("jobs", 1, Duration::ZERO).await.unwrap().remove(0);
+    let verb = towline_domain::command::Verb::Release { delay: Millis::ZERO, counted: true };
+    let adjust = towline_domain::Adjust { queue: Some(name("doomed")), ..towline_domain::Adjust::default() };
+    let call = towline_domain::LeaseCall { token: leased.head.lease().unwrap().token, verb, adjust };
+    scene.ok(Operation::Lease { id: leased.head.id, call: Box::new(call) }).await;
+    run_until_idle().await;
+    assert!(!waiter.is_finished());
+    scene.ok(Operation::DeleteQueue { queue: name("doomed"), force: true }).await;
+    assert_eq!(at_once(waiter).await, Waited::NotFound);
+}
+
+const POLL: Duration = Duration::from_secs(1);
+
+/// Lets the broker poll as often as it does between two polls that wake every caller.
+async fn polls() {
+    for _ in 0..8 {
+        tokio::time::sleep(POLL).await;
+        run_until_idle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_hints_arrive_a_poll_wakes_only_the_result_waiters_that_they_concern() {
+    let scene = Scene::with(Sharing::Shared { poll_every: POLL });
+    scene.broker.peers_heard(true);
+    for queue in ["jobs", "busy"] {
+        scene.create(queue, Policy::default()).await;
+    }
+    let mut waiting = scene.waiters("jobs", 1000).await;
+    let busy = scene.waiters("busy", 3).await;
+    let reads = || scene.store.guard.reads.load(Ordering::SeqCst);
+    let before = reads();
+    polls().await;
+    // Other tasks read the store as well: groups, schedules and the sweeper.
+    assert!(reads() - before < 100, "{} reads at 8 polls", reads() - before);
+
+    // As if another server did it: the effects do not reach this broker.
+    let ended = waiting.swap_remove(500);
+    scene.store.store.update(vec![cancel(ended.0)]).await.unwrap();
+    scene.broker.peer_hints(&PeerHints { left: [ended.0].into(), ..PeerHints::default() });
+    assert_eq!(failure(&at_once(ended.1).await), Some(FailureKind::Cancelled));
+
+    let all = busy.iter().map(|(id, _)| cancel(*id)).collect();
+    scene.store.store.update(all).await.unwrap();
+    let before = reads();
+    let hints = PeerHints { left_unnamed: [name("busy")].into(), ..PeerHints::default() };
+    scene.broker.peer_hints(&hints);
+    for (_, waiter) in busy {
+        let waited = tokio::time::timeout(2 * POLL, waiter).await.expect("the next poll wakes it").unwrap();
+        assert_eq!(failure(&waited), Some(FailureKind::Cancelled));
+    }
+    assert!(reads() - before < 100, "{} reads for 3 waiters", reads() - before);
+    assert!(!waiting.iter().any(|(_, waiter)| waiter.is_finished()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_hint_of_an_ended_item_is_made_up_for_by_polling() {
+    let scene = Scene::with(Sharing::Shared { poll_every: POLL });
+    scene.create("jobs", Policy::default()).await;
+    for heard in [true, false] {
+        scene.broker.peers_heard(heard);
+        let (id, waiter) = scene.waiters("jobs", 1).await.remove(0);
+        scene.store.store.update(vec![cancel(id)]).await.unwrap();
+        let most = if heard { 11 * POLL } else { 2 * POLL };
+        let waited = tokio::time::timeout(most, waiter).await.expect("a poll wakes it").unwrap();
+        assert_eq!(failure(&waited), Some(FailureKind::Cancelled));
+    }
 }

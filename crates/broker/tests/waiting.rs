@@ -13,7 +13,7 @@ use towline_domain::{
     QueueState, Refusal, Schema, Submission,
 };
 use towline_store::{
-    BoxFuture, Operation, OperationError, Received, Reply, Result, Store, StoreError, Updated,
+    BoxFuture, Operation, OperationError, PeerHints, Received, Reply, Result, Store, StoreError, Updated,
 };
 
 /// Counts the calls that reach the store, and can delay them.
@@ -21,7 +21,7 @@ use towline_store::{
 struct CallCounter {
     updates: AtomicU64,
     delay_ms: AtomicU64,
-    /// So many attempts to give items back meet a busy store.
+    /// How many attempts to give items back meet a busy store.
     busy: AtomicU64,
 }
 
@@ -97,7 +97,7 @@ impl Scene {
         tokio::spawn(async move { broker.receive(request(wait)).await.unwrap() })
     }
 
-    /// Waits until so many calls have reached the store.
+    /// Waits until this number of calls has reached the store.
     async fn updates_reach(&self, count: u64) {
         while self.store.guard.updates.load(Ordering::SeqCst) < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -428,14 +428,16 @@ async fn hints_of_peers_wake_a_receiver_without_polling() {
     // Far longer than the test.
     let sharing = Sharing::Shared { poll_every: Duration::from_secs(3600) };
     let other = Broker::start(scene.store.clone(), clock, None, sharing);
-    for hint in [Broker::peer_hints_missed, |other: &Broker| other.peer_hint(&queue(), 1)] {
+    let missed = PeerHints { anything: true, ..PeerHints::default() };
+    let ready = PeerHints { ready: [(queue(), 1)].into(), ..PeerHints::default() };
+    for hints in [missed, ready] {
         other.peers_heard(true);
         let before = scene.updates();
         let receiver = other.clone();
         let receiver = tokio::spawn(async move { receiver.receive(request(SOON * 10)).await.unwrap() });
         scene.updates_reach(before + 1).await;
         let id = scene.submit(When::NOW).await;
-        hint(&other);
+        other.peer_hints(&hints);
         let received = tokio::time::timeout(SOON, receiver).await.unwrap().unwrap();
         assert_eq!(received.items[0].head.id, id);
     }

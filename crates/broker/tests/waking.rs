@@ -23,7 +23,7 @@ use towline_domain::{
     Adjust, Flow, Item, LeaseCall, Millis, Policy, PolicyPatch, Submission, Timestamp, TokenSeed,
 };
 use towline_store::{
-    BoxFuture, ManualClock, Operation, ReceiveCall, Reply, Result, Store, StoreError, Updated,
+    BoxFuture, ManualClock, Operation, PeerHints, ReceiveCall, Reply, Result, Store, StoreError, Updated,
 };
 
 /// Holds answers back while it is shut; lets them pass in order of arrival.
@@ -186,6 +186,10 @@ async fn a_due_item_of_a_key_at_its_limit_waits_and_of_another_key_does_not() {
     assert_eq!(second.await.unwrap()[0].body.fairness_key.as_deref(), Some("a"));
 }
 
+fn one_is_ready() -> PeerHints {
+    PeerHints { ready: [(queue(), 1)].into(), ..PeerHints::default() }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_ends_at_another_server_lets_an_item_be_delivered_here() {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)));
@@ -202,7 +206,7 @@ async fn a_lease_that_ends_at_another_server_lets_an_item_be_delivered_here() {
         ok(&there, commit(&held)).await;
         submit_with_key(&here, "a").await;
         if hinted {
-            here.peer_hint(&queue(), 1);
+            here.peer_hints(&one_is_ready());
             run_until_idle().await;
             assert!(waiting.is_finished(), "the hint woke it");
         }
@@ -307,7 +311,7 @@ async fn a_woken_receiver_that_meets_a_fault_passes_the_wake_up_on() {
     // Submitted at another server, which sends one hint.
     store.store.update(vec![submit_operation(&1)]).await.unwrap();
     store.guard.fails.store(true, Ordering::SeqCst);
-    broker.peer_hint(&queue(), 1);
+    broker.peer_hints(&one_is_ready());
     assert!(first.await.unwrap().is_err(), "the first receiver met the fault");
     assert_eq!(second.await.unwrap().len(), 1);
 }

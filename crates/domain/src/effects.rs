@@ -1,7 +1,8 @@
 //! What a batch did, for waiting callers.
 //!
 //! A store records every change it applies, and every item that time alone makes ready, in an [`EffectsRecorder`]. The
-//! broker wakes receivers, result waiters, submitters and the sweeper from the [`Effects`] alone.
+//! broker wakes receivers, result waiters, submitters and the sweeper from the [`Effects`]. The answer to a receive says
+//! in addition what the next receiver of the queue may expect: a throttle, or more items.
 //!
 //! **Invariant:** effects are derived from changes, never from what a client asked for.
 
@@ -20,6 +21,8 @@ pub struct Effects {
     pub queues: BTreeMap<QueueName, QueueEffects>,
     /// Items that became terminal, or were removed unfinished.
     pub ended: Vec<ItemId>,
+    /// Unfinished items that moved to another queue.
+    pub moved: Vec<ItemId>,
     /// The earliest time at which something this batch wrote is due: a lease deadline, an expiry, a `ready_at`, a removal.
     pub due: Option<Timestamp>,
 }
@@ -37,6 +40,8 @@ pub struct QueueEffects {
     pub key_leases_ended: u64,
     /// By how many items the depth fell: room for submitters.
     pub depth_freed: u64,
+    /// Items that ended, or moved to another queue: [`Effects::ended`] and [`Effects::moved`] by queue.
+    pub left: u64,
     /// The policy changed, or the queue was paused, resumed, closed or created.
     pub reconfigured: bool,
     pub completed: bool,
@@ -56,6 +61,7 @@ impl QueueEffects {
         self.leases_ended += other.leases_ended;
         self.key_leases_ended += other.key_leases_ended;
         self.depth_freed += other.depth_freed;
+        self.left += other.left;
         self.reconfigured |= other.reconfigured;
         self.completed |= other.completed;
         self.deleted |= other.deleted;
@@ -69,6 +75,7 @@ impl Effects {
             self.queues.entry(name).or_default().merge(effects);
         }
         self.ended.extend(other.ended);
+        self.moved.extend(other.moved);
         self.due = earliest(self.due, other.due);
     }
 
@@ -83,6 +90,7 @@ impl Effects {
 pub struct EffectsRecorder {
     queues: BTreeMap<QueueId, QueueDelta>,
     ended: Vec<ItemId>,
+    moved: Vec<ItemId>,
     due: Option<Timestamp>,
 }
 
@@ -92,6 +100,7 @@ struct QueueDelta {
     name: Option<QueueName>,
     keys: BTreeMap<KeyTag, KeyDelta>,
     depth: i64,
+    left: u64,
     reconfigured: bool,
     completed: bool,
     deleted: bool,
@@ -150,7 +159,17 @@ impl EffectsRecorder {
         let was_terminal = before.is_some_and(|before| before.state.is_terminal());
         let is_over = after.is_none_or(Head::is_terminal);
         if is_over && !was_terminal {
-            self.ended.extend(after.map(|head| head.id).or(before.map(|before| before.id)));
+            let item = before.map(|before| (before.id, before.queue));
+            if let Some((id, queue)) = item.or(after.map(|head| (head.id, head.queue))) {
+                self.ended.push(id);
+                self.queues.entry(queue).or_default().left += 1;
+            }
+        } else if let (Some(before), Some(after)) = (before, after)
+            && before.queue != after.queue
+            && !was_terminal
+        {
+            self.moved.push(after.id);
+            self.queues.entry(before.queue).or_default().left += 1;
         }
         let was = before.map(|before| {
             Contribution::of(before.queue, before.fairness_key, before.state, before.ready_at, now)
@@ -196,13 +215,13 @@ impl EffectsRecorder {
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.ended.is_empty()
+        self.queues.is_empty() && self.ended.is_empty() && self.moved.is_empty()
     }
 
     /// Returns what was recorded and starts afresh. `name` finds the name of a queue that still exists.
     pub fn take(&mut self, name: impl Fn(QueueId) -> Option<QueueName>) -> Effects {
-        let EffectsRecorder { queues, ended, due } = std::mem::take(self);
-        let mut effects = Effects { queues: BTreeMap::new(), ended, due };
+        let EffectsRecorder { queues, ended, moved, due } = std::mem::take(self);
+        let mut effects = Effects { queues: BTreeMap::new(), ended, moved, due };
         for (id, delta) in queues {
             // The queue was deleted by an earlier batch, and its items are removed one by one. No receiver waits for them.
             let Some(name) = delta.name.clone().or_else(|| name(id)) else { continue };
@@ -225,6 +244,7 @@ impl QueueDelta {
             leases_ended: positive(-leased),
             key_leases_ended: self.keys.values().map(|key| positive(-key.leased)).sum(),
             depth_freed: positive(-self.depth),
+            left: self.left,
             reconfigured: self.reconfigured,
             completed: self.completed,
             deleted: self.deleted,

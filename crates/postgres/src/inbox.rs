@@ -114,11 +114,7 @@ impl InboxDrainer {
                     let batch = session.inbox_batch.take().unwrap_or_default();
                     let deferred = batch.deferred(&done.outcomes);
                     self.full.extend(deferred.iter().map(|&at| queues[at].clone()));
-                    for operation in &operations {
-                        if let Operation::Submit { queue, .. } = operation {
-                            shared.exchange.submitted_from_inbox(queue);
-                        }
-                    }
+                    shared.exchange.submitted_from_inbox(&operations, &done.effects);
                     return Ok(rows.len() - deferred.len());
                 }
                 Attempt::Again(more) => locks.extend(more),

@@ -31,6 +31,5 @@ pub use clock::Time;
 pub use connection::address::{Address, AddressError};
 pub use connection::session::connect_elsewhere as connect;
 pub use maintenance::migrate::{Migrated, SchemaVersion, migrate, schema_version};
-pub use notify::peers::PeerHints;
 pub use options::{EventRetention, Options};
 pub use store::Postgres;

@@ -13,7 +13,7 @@ use crate::maintenance::expiry;
 use crate::maintenance::migrate;
 use crate::maintenance::reclaim::ReclaimTimer;
 use crate::maintenance::sweep_progress::SweepProgress;
-use crate::notify::peers::{self, HintExchange, Listener, PeerHints};
+use crate::notify::peers::{self, HintExchange, Listener};
 use crate::options::{EventRetention, Options};
 use crate::read::Reader;
 use crate::statements::query;
@@ -25,8 +25,9 @@ use tokio::task::AbortHandle;
 use towline_domain::kv::KvRecord;
 use towline_domain::{FieldSet, ItemId, QueueName, Timestamp, limits};
 use towline_store::{
-    BoxFuture, CountPage, Cursor, EventId, Events, EventsFrom, Filter, KvPage, Operation, Page, QueueView,
-    Result, Store, StoreError, StoreIdentity, StoreMetrics, StoredItem, TallyRange, TallyRow, Updated,
+    BoxFuture, CountPage, Cursor, EventId, Events, EventsFrom, Filter, KvPage, Operation, Page, PeerHints,
+    QueueView, Result, Store, StoreError, StoreIdentity, StoreMetrics, StoredItem, TallyRange, TallyRow,
+    Updated,
 };
 
 /// The store on PostgreSQL. When it is dropped, its workers finish their present batches and end.

@@ -57,10 +57,7 @@ async fn measure(
         loop {
             let hints = store.peer_hints().await;
             listening.peers_heard(hints.listening);
-            hints.ready.iter().for_each(|(queue, &count)| listening.peer_hint(queue, count as usize));
-            if hints.anything {
-                listening.peer_hints_missed();
-            }
+            listening.peer_hints(&hints);
         }
     });
     let mut waits = Vec::new();

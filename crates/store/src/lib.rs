@@ -14,6 +14,7 @@ mod identity;
 mod lookup;
 mod metrics;
 mod operation;
+mod peer_hints;
 mod port;
 mod steady_time;
 mod tally;
@@ -30,6 +31,7 @@ pub use operation::{
     Answered, Operation, OperationResult, ReceiveCall, Received, Reply, Restore, Result, Updated,
     name_dead_letter_queues,
 };
+pub use peer_hints::PeerHints;
 pub use port::{BoxFuture, Clock, KvPage, ManualClock, QueueView, Store, StoredItem};
 pub use steady_time::{ClockNotice, ClockState, SteadyTime};
 pub use tally::{TallyRange, TallyRow};

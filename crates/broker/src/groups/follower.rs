@@ -192,14 +192,14 @@ impl Counter<'_> {
         for (tag, counts) in &counted {
             check.extend(self.dependents.of_group(*tag));
             if counts.unfinished() == 0 {
-                self.shared.groups.waiters.look_again(&[*tag]);
+                self.shared.groups.waiters.wake([tag]);
             }
         }
         self.add_dependents(new_dependents, &mut check).await?;
         if queue_deleted {
             // There are no events for the items of a deleted queue, so every group is recounted when it is next read.
             self.shared.groups.epoch.fetch_add(1, Ordering::AcqRel);
-            self.shared.groups.waiters.look_again_all();
+            self.shared.groups.waiters.wake_all();
             self.load_dependents().await?;
             check.extend(self.dependents.all());
         }
@@ -299,7 +299,7 @@ impl Counter<'_> {
                     (None, None) => Some(false).filter(|_| self.is_caught_up),
                     (None, Some(stored)) => {
                         let head = &stored.item.head;
-                        head.is_terminal().then(|| head.state.name() == "completed")
+                        head.is_terminal().then(|| head.state.kind() == StateKind::Completed)
                     }
                 };
                 ended.extend(completed.map(|completed| (*id, completed)));

@@ -4,9 +4,9 @@ use crate::calls::*;
 use crate::harness::{new_schema, open};
 use crate::server::{RUNTIME, SHARED, connect};
 use std::time::Duration;
-use towline_domain::{Policy, PolicyPatch, QueueName};
-use towline_postgres::{PeerHints, Postgres, Time};
-use towline_store::Operation;
+use towline_domain::{ItemId, Policy, PolicyPatch, QueueName};
+use towline_postgres::{Postgres, Time};
+use towline_store::{Operation, PeerHints};
 
 /// Longer than any step of a test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -111,4 +111,23 @@ fn a_lease_end_of_one_key_is_hinted_although_another_key_gets_a_lease() {
     let batch = vec![lease(id, token, commit()), receive_call("jobs", 1, seed(0, 2))];
     assert_eq!(leases(&update(&one, batch)[1]).len(), 1);
     assert_eq!(wait_for_hints(&other, "the end", ready).ready[&jobs()], 1);
+}
+
+#[test]
+fn the_end_of_items_at_another_server_is_hinted() {
+    let (_, one, other) = pair();
+    let given = receive(&one, "jobs", 2, seed(0, 0));
+    let (first, token) = given[0];
+    run(&one, lease(first, token, commit())).unwrap();
+    wait_for_hints(&other, "the commit", |hints| hints.left.contains(&first));
+    // More than one notification names.
+    let batch = (0..100).map(|n| submit("jobs", &n.to_string())).collect();
+    let ids: Vec<_> = update(&one, batch).iter().map(|answered| submitted(answered).0).collect();
+    let cancel = |&id: &ItemId| Operation::Cancel { id, reason: String::new() };
+    update(&one, ids.iter().map(cancel).collect());
+    let hints = wait_for_hints(&other, "the cancelled items", |hints| hints.left_unnamed.contains(&jobs()));
+    assert!(!hints.anything);
+    run(&one, Operation::DeleteQueue { queue: jobs(), force: true }).unwrap();
+    let deleted = |hints: &PeerHints| hints.anything || hints.left_unnamed.contains(&jobs());
+    wait_for_hints(&other, "the deleted queue", deleted);
 }

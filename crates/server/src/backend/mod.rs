@@ -9,7 +9,7 @@ pub use schema::Schema;
 use crate::config::{Settings, StoreChoice};
 use crate::server::ServerError;
 use schema::postgres_options;
-use sharded::{ShardedPostgres, pass_on};
+use sharded::ShardedPostgres;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -93,7 +93,7 @@ impl Backend {
             loop {
                 let hints = store.peer_hints().await;
                 broker.peers_heard(hints.listening);
-                pass_on(&broker, &hints);
+                broker.peer_hints(&hints);
             }
         }))
     }

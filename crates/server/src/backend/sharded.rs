@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use towline_broker::Broker;
-use towline_postgres::{Address, Options, PeerHints, Postgres, Time};
+use towline_postgres::{Address, Options, Postgres, Time};
 use towline_shards::{LazyStore, Shards};
 use towline_store::{BoxFuture, Store};
 
@@ -62,7 +62,7 @@ impl ShardedPostgres {
                 tasks.spawn(async move {
                     loop {
                         // The broker keeps polling: not every shard may be able to send hints.
-                        pass_on(&broker, &store.peer_hints().await);
+                        broker.peer_hints(&store.peer_hints().await);
                     }
                 });
             }
@@ -88,15 +88,5 @@ async fn tidy(shards: Arc<Shards>, back: Arc<Notify>) {
     loop {
         shards.place_records().await;
         back.notified().await;
-    }
-}
-
-/// Wakes waiters for what a peer reports.
-pub(crate) fn pass_on(broker: &Broker, hints: &PeerHints) {
-    for (queue, &count) in &hints.ready {
-        broker.peer_hint(queue, count as usize);
-    }
-    if hints.anything {
-        broker.peer_hints_missed();
     }
 }

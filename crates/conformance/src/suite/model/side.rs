@@ -37,8 +37,10 @@ impl Side {
 
     /// Effects under the reference's names. When something is due next is not compared: a store may say it more exactly.
     pub(super) fn rename_effects(&self, effects: &mut Effects) {
-        effects.ended.iter_mut().for_each(|id| self.rename_id(id));
-        effects.ended.sort_unstable();
+        for ids in [&mut effects.ended, &mut effects.moved] {
+            ids.iter_mut().for_each(|id| self.rename_id(id));
+            ids.sort_unstable();
+        }
         effects.due = None;
     }
 

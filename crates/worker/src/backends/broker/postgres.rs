@@ -78,12 +78,7 @@ async fn pass_notifications(
     while used.strong_count() > 0 {
         let Ok(hints) = tokio::time::timeout(CHECK_EVERY, store.peer_hints()).await else { continue };
         broker.peers_heard(hints.listening);
-        for (queue, &count) in &hints.ready {
-            broker.peer_hint(queue, count as usize);
-        }
-        if hints.anything {
-            broker.peer_hints_missed();
-        }
+        broker.peer_hints(&hints);
     }
     broker.stop();
 }
