@@ -7,7 +7,7 @@ use crate::text::Text;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use towline_domain::Refusal;
+use towline_domain::{BufferStateKind, Refusal};
 use utoipa::ToSchema;
 
 /// The id of an item, a space, and the lease on it. The holder of a lease may read the item's input buffers, and read and write the
@@ -25,9 +25,6 @@ pub const STATE: &str = "towline-state";
 /// Number of chunks of a complete buffer. The next header has its bytes.
 pub const CHUNKS: &str = "towline-chunks";
 pub const BYTES: &str = "towline-bytes";
-
-/// The state of a buffer that is written to its end.
-pub const COMPLETE: &str = "complete";
 
 /// A buffer to create, also by copying another buffer. Every field is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
@@ -76,7 +73,7 @@ pub struct BufferShown {
 impl BufferShown {
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.state == COMPLETE
+        self.state == BufferStateKind::Complete.name()
     }
 }
 

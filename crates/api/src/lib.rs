@@ -80,8 +80,8 @@ pub use towline_domain::ItemState;
 /// Domain types in the interface of [`Client`] and the wire types, for crates that may not import the domain.
 pub use towline_domain::hash_chain as chain;
 pub use towline_domain::{
-    Backoff, ItemId, Json, LeaseToken, Millis, Order, Rate, Refusal, Submission, Timestamp, Trace,
-    TraceParent, TraceState,
+    Backoff, BufferStateKind, ItemId, Json, LeaseToken, Millis, Order, Rate, Refusal, Submission, Timestamp,
+    Trace, TraceParent, TraceState,
 };
 pub use trace::TraceBody;
 

@@ -6,6 +6,7 @@ use anstream::{AutoStream, ColorChoice};
 use comfy_table::{Attribute, Cell, Color, ColumnConstraint, Table, Width, presets};
 use serde::Serialize;
 use std::io::{self, BufWriter, Stdout, Write};
+use towline_api::{BufferStateKind, ItemState};
 
 /// How many rows are laid out together. Later blocks keep the column widths.
 const BLOCK_ROWS: usize = 1000;
@@ -150,15 +151,21 @@ fn fitting(headers: &[&str], rows: &mut [Vec<String>], width_max: Option<usize>)
 }
 
 fn cell(header: &str, text: &str) -> Cell {
-    let color = match text {
-        _ if header != "STATE" => None,
-        state if state.starts_with("failed") => Some(Color::Red),
-        "completed" | "complete" => Some(Color::Green),
-        "processing" | "writing" => Some(Color::Yellow),
-        _ => None,
-    };
     let cell = Cell::new(text);
-    color.into_iter().fold(cell, Cell::fg)
+    if header != "STATE" {
+        return cell;
+    }
+    let is = |item: ItemState, buffer: BufferStateKind| text == item.name() || text == buffer.name();
+    // The state of a failed item is shown with the kind of its failure.
+    if text.starts_with(ItemState::Failed.name()) {
+        cell.fg(Color::Red)
+    } else if is(ItemState::Completed, BufferStateKind::Complete) {
+        cell.fg(Color::Green)
+    } else if is(ItemState::Processing, BufferStateKind::Writing) {
+        cell.fg(Color::Yellow)
+    } else {
+        cell
+    }
 }
 
 /// The first line of a cell.

@@ -7,6 +7,7 @@
 //! same inputs give the same change on every store, in every test and in every simulation.
 
 pub mod backoff;
+pub mod buffer_state;
 pub mod calendar;
 pub mod change;
 pub mod command;
@@ -42,6 +43,7 @@ pub mod time;
 pub mod trace;
 
 pub use backoff::{Backoff, Jitter};
+pub use buffer_state::BufferStateKind;
 pub use change::{Change, Errors, HandedOff};
 pub use command::{Adjust, Command, HandOff, LeaseCall, OutputSet, RecordGuard, Submission};
 pub use counts::{CountKind, Counts};

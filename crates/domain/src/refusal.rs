@@ -1,5 +1,6 @@
 //! Why a command was not carried out. A refusal is an answer, not a fault: nothing changed, and it names a remedy.
 
+use crate::buffer_state::BufferStateKind;
 use crate::id::ItemId;
 use crate::item::SettleVerb;
 use crate::item_state::ItemState;
@@ -49,8 +50,10 @@ pub enum Refusal {
          that one, or release the item"
     )]
     BufferGone { what: String, id: String },
-    #[error("{what}: buffer {id} is {state}; {remedy}")]
-    BufferNotReady { what: String, id: String, state: &'static str, remedy: &'static str },
+    #[error("{what}: the state of buffer {id} is {state}; {remedy}")]
+    BufferNotReady { what: String, id: String, state: BufferStateKind, remedy: &'static str },
+    #[error("{what}: {claims} commits that name buffer {id} did not succeed; copy it and commit the copy")]
+    BufferClaimed { what: String, id: String, claims: u32 },
     #[error("{what} is {bytes} bytes; at most {max} are allowed, put larger data in a buffer")]
     TooLarge { what: &'static str, bytes: u64, max: u64 },
     #[error("lease of item {id} was renewed {max} times, the most its queue allows")]
@@ -128,7 +131,7 @@ impl Refusal {
             Refusal::SchemaMismatch { .. } => "schema_mismatch",
             Refusal::Invalid { .. } => "invalid",
             Refusal::BufferNotFound { .. } | Refusal::BufferGone { .. } => "buffer_not_found",
-            Refusal::BufferNotReady { .. } => "buffer_not_ready",
+            Refusal::BufferNotReady { .. } | Refusal::BufferClaimed { .. } => "buffer_not_ready",
             Refusal::TooLarge { .. } => "too_large",
             Refusal::RenewalsExhausted { .. } => "renewals_exhausted",
             Refusal::NotDue { .. } | Refusal::TooEarly { .. } => "not_due",

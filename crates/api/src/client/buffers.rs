@@ -15,6 +15,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::ops::Range;
 use std::time::Duration;
+use towline_domain::BufferStateKind;
 
 /// Finishing a buffer checks every chunk.
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
@@ -207,14 +208,14 @@ fn lookup(answer: Answer) -> std::result::Result<ChunkLookup, String> {
         let length = parse(headers, CONTENT_LENGTH.as_str())?;
         return Ok(ChunkLookup::Chunk(ChunkRead { pieces: answer.pieces, length, hash, chain }));
     }
-    match field(headers, buffer::STATE) {
-        buffer::COMPLETE => Ok(ChunkLookup::End(Position {
-            chunks: parse(headers, buffer::CHUNKS)?,
-            bytes: parse(headers, buffer::BYTES)?,
-            chain: parse(headers, buffer::CHAIN)?,
-        })),
-        _ => Ok(ChunkLookup::NotYet),
+    if field(headers, buffer::STATE) != BufferStateKind::Complete.name() {
+        return Ok(ChunkLookup::NotYet);
     }
+    Ok(ChunkLookup::End(Position {
+        chunks: parse(headers, buffer::CHUNKS)?,
+        bytes: parse(headers, buffer::BYTES)?,
+        chain: parse(headers, buffer::CHAIN)?,
+    }))
 }
 
 fn field<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use towline_buffers::{BufferError, BufferState as State, Buffers, NewBuffer, Position, WriterId};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    BufferId, Field, FieldEdits, FieldSet, Fields, Item, ItemId, Millis, OutputSet, Reference, Refusal,
-    SlotName, Submission, Timestamp, limits,
+    BufferId, BufferStateKind, Field, FieldEdits, FieldSet, Fields, Item, ItemId, Millis, OutputSet,
+    Reference, Refusal, SlotName, Submission, Timestamp, limits,
 };
 use towline_store::{Operation, OperationError, OperationResult, Store, StoreError};
 
@@ -259,8 +259,8 @@ impl Attachments {
     ) -> OperationResult<()> {
         let what = format!("inputs.{}", slot.as_str());
         match self.look(store, &what, id, now).await? {
-            State::Failed { .. } => {
-                Err(not_ready(what, id, "failed", "write another buffer and name it").into())
+            state @ State::Failed { .. } => {
+                Err(not_ready(what, id, state.kind(), "write another buffer and name it").into())
             }
             _ => Ok(()),
         }
@@ -277,7 +277,7 @@ impl Attachments {
         let what = format!("outputs.{}", slot.as_str());
         let state = self.look(store, &what, id, now).await?;
         match (unfinished(&state), id.attempted()) {
-            (Some((state, remedy)), _) => Err(not_ready(what, id, state, remedy).into()),
+            (Some(remedy), _) => Err(not_ready(what, id, state.kind(), remedy).into()),
             (None, Some(item)) if item == by => self.keep(id).await,
             (None, Some(_)) => self.claim(store, id, by).await,
             (None, None) => Ok(()),
@@ -327,7 +327,7 @@ impl Attachments {
                 // A writer may have begun or finished just now.
                 begun.map_err(|error| match error {
                     BufferError::BeingWritten { .. } => {
-                        not_ready(what.clone(), id, "being written", FINISH).into()
+                        not_ready(what.clone(), id, BufferStateKind::Writing, FINISH).into()
                     }
                     error => operation_error(error),
                 })?;
@@ -335,8 +335,8 @@ impl Attachments {
                     .finish(id.as_str(), writer, Position::START, now.0)
                     .await
                     .map_err(operation_error)?;
-            } else if let Some((state, remedy)) = unfinished(&state) {
-                return Err(not_ready(what, id, state, remedy).into());
+            } else if let Some(remedy) = unfinished(&state) {
+                return Err(not_ready(what, id, state.kind(), remedy).into());
             }
             self.keep(id).await?;
         }
@@ -482,17 +482,17 @@ fn made_for(item: &Item) -> Option<&OutputSet> {
 
 const FINISH: &str = "finish writing it, then commit";
 
-/// Why a buffer cannot be committed yet, and the remedy.
-fn unfinished(state: &State) -> Option<(&'static str, &'static str)> {
+/// The remedy if a buffer cannot be committed yet.
+fn unfinished(state: &State) -> Option<&'static str> {
     match state {
         State::Complete { .. } => None,
-        State::Empty => Some(("not written", "write it, then commit")),
-        State::Writing { .. } => Some(("being written", FINISH)),
-        State::Failed { .. } => Some(("failed", "write another buffer and name it, or fail the item")),
+        State::Empty => Some("write it, then commit"),
+        State::Writing { .. } => Some(FINISH),
+        State::Failed { .. } => Some("write another buffer and name it, or fail the item"),
     }
 }
 
-fn not_ready(what: String, id: &BufferId, state: &'static str, remedy: &'static str) -> Refusal {
+fn not_ready(what: String, id: &BufferId, state: BufferStateKind, remedy: &'static str) -> Refusal {
     Refusal::BufferNotReady { what, id: id.to_string(), state, remedy }
 }
 

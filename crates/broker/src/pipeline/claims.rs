@@ -50,9 +50,8 @@ impl Attachments {
                 return Ok(());
             }
         }
-        let (id, state) = (id.to_string(), "named by too many commits that did not succeed");
-        let remedy = "copy it and commit the copy";
-        Err(Refusal::BufferNotReady { what: "outputs".to_owned(), id, state, remedy }.into())
+        let what = "outputs".to_owned();
+        Err(Refusal::BufferClaimed { what, id: id.to_string(), claims: CLAIMS_MAX }.into())
     }
 
     /// Whether another item committed a buffer of an attempt, or may do so now.

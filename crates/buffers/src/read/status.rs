@@ -7,6 +7,7 @@ use crate::format::chunk_sizes::ChunkSizes;
 use crate::id::check_id;
 use crate::storage::{ErrorContext, chunk_number};
 use crate::{Buffers, CHUNKS_MAX, Meta, Position, Result};
+use towline_domain::BufferStateKind;
 
 /// The state of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +25,18 @@ pub enum BufferState {
         finished_at_ms: u64,
         reason: String,
     },
+}
+
+impl BufferState {
+    #[must_use]
+    pub fn kind(&self) -> BufferStateKind {
+        match self {
+            BufferState::Empty => BufferStateKind::Empty,
+            BufferState::Writing { .. } => BufferStateKind::Writing,
+            BufferState::Complete { .. } => BufferStateKind::Complete,
+            BufferState::Failed { .. } => BufferStateKind::Failed,
+        }
+    }
 }
 
 /// A buffer's description, state and size.

@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode};
 use std::convert::Infallible;
 use std::str::FromStr;
 use std::time::Duration;
-use towline_api::{CHUNK_BYTES_MAX, Code, Span, buffer};
+use towline_api::{BufferStateKind, CHUNK_BYTES_MAX, Code, Span, buffer};
 use towline_buffers::{Chunk, ChunkLookup, NewChunk, Position};
 
 pub(super) const OCTETS: &str = "application/octet-stream";
@@ -101,13 +101,15 @@ pub(crate) async fn get(
         }
         ChunkLookup::End(Position { chunks, bytes, chain }) => {
             let headers = [
-                (buffer::STATE, "complete".to_owned()),
+                (buffer::STATE, BufferStateKind::Complete.name().to_owned()),
                 (buffer::CHUNKS, chunks.to_string()),
                 (buffer::BYTES, bytes.to_string()),
                 (buffer::CHAIN, chain.to_hex().to_string()),
             ];
             (StatusCode::NO_CONTENT, headers).into_response()
         }
-        ChunkLookup::NotYet => (StatusCode::NO_CONTENT, [(buffer::STATE, "writing")]).into_response(),
+        ChunkLookup::NotYet => {
+            (StatusCode::NO_CONTENT, [(buffer::STATE, BufferStateKind::Writing.name())]).into_response()
+        }
     })
 }

@@ -48,7 +48,7 @@ fn describe(buffer: BufferStatus) -> BufferShown {
     let BufferStatus { id, meta: Meta { created_at_ms, tags, expires_at_ms }, state, position } = buffer;
     let mut shown = BufferShown {
         id,
-        state: String::new(),
+        state: state.kind().name().to_owned(),
         created_at: time(created_at_ms),
         expires_at: expires_at_ms.map(time),
         tags,
@@ -60,23 +60,17 @@ fn describe(buffer: BufferStatus) -> BufferShown {
         finished_at: None,
         reason: None,
     };
-    shown.state = match state {
-        BufferState::Empty => "empty",
+    match state {
+        BufferState::Empty => {}
         BufferState::Writing { begun_at_ms, last_activity_ms } => {
             shown.begun_at = Some(time(begun_at_ms));
             shown.last_sign_at = Some(time(last_activity_ms));
-            "writing"
         }
-        BufferState::Complete { finished_at_ms } => {
-            shown.finished_at = Some(time(finished_at_ms));
-            "complete"
-        }
+        BufferState::Complete { finished_at_ms } => shown.finished_at = Some(time(finished_at_ms)),
         BufferState::Failed { finished_at_ms, reason } => {
             shown.finished_at = Some(time(finished_at_ms));
             shown.reason = Some(reason);
-            "failed"
         }
     }
-    .to_owned();
     shown
 }

@@ -2,13 +2,12 @@
 //! field has no default.
 
 use super::{JSON, json, reference, request_body};
-use towline_domain::{EventKind, FailureKind, ItemState};
+use towline_domain::{BufferStateKind, EventKind, FailureKind, ItemState};
 use utoipa::openapi::path::ParameterIn;
 use utoipa::openapi::schema::{ArrayItems, Components, Object, SchemaType, Type};
 use utoipa::openapi::{OneOfBuilder, OpenApi, RefOr, Schema};
 
 const QUEUE_STATES: [&str; 3] = ["open", "closed", "completed"];
-const BUFFER_STATES: [&str; 4] = ["empty", "writing", "complete", "failed"];
 /// Parameters of paths and the bytes that they may have.
 const PATH_BYTES_MAX: [(&str, usize); 4] = [("queue", 255), ("schedule", 255), ("topic", 255), ("key", 512)];
 
@@ -28,7 +27,7 @@ fn names() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         ("EventShown", "failure", failures()),
         ("QueueShown", "state", QUEUE_STATES.to_vec()),
         ("ReceiveAnswer", "status", QUEUE_STATES.to_vec()),
-        ("BufferShown", "state", BUFFER_STATES.to_vec()),
+        ("BufferShown", "state", BufferStateKind::ALL.map(BufferStateKind::name).to_vec()),
         ("TallyShown", "by", vec!["hour", "day"]),
     ]
 }
