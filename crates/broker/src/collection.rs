@@ -22,10 +22,10 @@ const PAGE: usize = 500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CollectionRule {
-    /// Between two rounds.
+    /// The pause between two rounds.
     pub every: Duration,
-    /// Nothing younger is removed, except a buffer whose time to live is over: it may be on its way into an item. Not less
-    /// than a write can take.
+    /// Minimum age of an object that a round removes. A younger object may belong to an item that is being submitted. Must be at
+    /// least as long as the longest write. Does not apply to a buffer whose time to live is over.
     pub grace: Millis,
 }
 
@@ -103,18 +103,18 @@ pub(crate) async fn run(shared: Weak<Shared>, rule: CollectionRule) {
             match broker.collect(rule).await {
                 Ok(()) => &totals.rounds,
                 Err(CollectionError::Ownership(error)) => {
-                    tracing::error!("nothing is collected from the place for buffers: {error}");
+                    tracing::error!("no buffers are collected: {error}");
                     &totals.rounds_stopped
                 }
                 Err(broke) => {
-                    tracing::warn!(cause = %broke, "collection stopped early, and will begin again");
+                    tracing::warn!(cause = %broke, "collection stopped early; the next round starts again");
                     &totals.rounds_stopped
                 }
             }
             .fetch_add(1, Ordering::Relaxed);
             let after = broker.collected.read();
             if after.removed() != before.removed() {
-                tracing::info!(total = ?after, "removed from object storage what nothing names");
+                tracing::info!(total = ?after, "removed unused objects from object storage");
             }
         }
         tokio::time::sleep(rule.every).await;

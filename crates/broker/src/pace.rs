@@ -30,7 +30,7 @@ impl Broker {
         Pace { seen: self.operation_counts().by_clients(), operations: 0, rest: Duration::ZERO }
     }
 
-    /// Does a part of the work, with so many items.
+    /// Does a part of the work, with this number of items.
     pub async fn part<T>(&self, pace: &mut Pace, items: usize, part: impl Future<Output = T>) -> T {
         let watch = Stopwatch::start();
         let done = part.await;

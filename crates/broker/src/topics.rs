@@ -58,7 +58,7 @@ impl Drop for Message {
 }
 
 impl TopicTable {
-    /// Discards the oldest messages until so many bytes fit.
+    /// Discards the oldest messages until this number of bytes fits.
     fn evict(&mut self, bytes: usize) {
         loop {
             let over_limit = self.held.load(Ordering::Relaxed) + bytes > limits::TOPICS_BYTES_MAX

@@ -94,7 +94,7 @@ async fn fail(broker: &Broker, item: &Item) {
     settle(broker, item, Verb::Fail { reason: "broken".to_owned() }).await;
 }
 
-/// Receives exactly so many items that are ready.
+/// Receives exactly this number of items that are ready.
 async fn take(broker: &Broker, count: u32) -> Vec<Item> {
     let items = receive(broker, count, Duration::ZERO).await;
     assert_eq!(items.len(), count as usize);

@@ -54,7 +54,7 @@ async fn submit(broker: &Broker, count: usize) {
     }
 }
 
-/// Waits until so many receives have reached the store.
+/// Waits until this number of receives has reached the store.
 async fn receives_reach(store: &InterceptedStore<CountedReceives>, receives: usize) {
     while store.guard.0.load(Ordering::SeqCst) < receives {
         tokio::task::yield_now().await;

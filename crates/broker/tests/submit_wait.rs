@@ -23,7 +23,7 @@ fn submission() -> Operation {
     Operation::Submit { queue: queue(), submission: Box::new(Submission::default()) }
 }
 
-/// A broker with a queue that has room for so many items.
+/// A broker with a queue that has room for this number of items.
 async fn full_at(depth: u64) -> Broker {
     start(depth).await.0
 }

@@ -74,12 +74,12 @@ impl FromArgMatches for ServeArgs {
     }
 }
 
-/// What was given once, or more often.
+/// The values of a flag that may be repeated, separated by spaces.
 pub fn several(given: &[String]) -> Option<String> {
     (!given.is_empty()).then(|| given.join(" "))
 }
 
-/// A variable that is not text is none of ours.
+/// The environment variables that are valid UTF-8. All settings are.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

@@ -104,7 +104,7 @@ pub struct ItemEvent {
 /// An item after a change, as far as events describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemEventState {
-    /// A waiting item is paused here: events do not tell the two apart.
+    /// [`StateKind::Paused`] also for an item that waits for a dependency: events do not distinguish the two.
     pub state: StateKind,
     pub attempt: u32,
     pub deliveries: u32,

@@ -1,4 +1,4 @@
-//! Which store this is: what outlives its servers, and tells it from every other store.
+//! The identity of a store.
 
 use std::collections::BTreeSet;
 use towline_domain::digest;
@@ -15,7 +15,7 @@ pub struct StoreIdentity {
 }
 
 impl StoreIdentity {
-    /// Of a store with this salt. Does not tell the salt, because item ids can be guessed with it.
+    /// The identity of the store with this salt. Does not reveal the salt, because item ids can be guessed from it.
     #[must_use]
     pub fn of(salt: u64) -> StoreIdentity {
         let part = format!("{:016x}", digest::tag("identity of", &salt.to_string()));

@@ -49,7 +49,8 @@ impl RetryReason {
 /// A histogram of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DurationHistogram {
-    /// By the first of [`DurationHistogram::BOUNDS_MS`] that is not shorter. The last count is of longer durations.
+    /// Durations up to each of [`DurationHistogram::BOUNDS_MS`] and above the bound before it. The last count is of durations
+    /// above all bounds.
     counts: [u64; DurationHistogram::BOUNDS_MS.len() + 1],
     sum_ms: u64,
 }

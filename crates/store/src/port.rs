@@ -17,8 +17,8 @@ pub use futures::future::BoxFuture;
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 
-    /// A store was opened whose latest time is this. A clock that is behind it goes on from there, so that the store's time does
-    /// not stand still.
+    /// Called when a store is opened, with its latest time. A clock that is behind continues from that time. Otherwise the
+    /// store's time would stand still until the clock reaches it.
     fn resume(&self, _latest: Timestamp) {}
 
     /// How it differs from the clock that it reads.

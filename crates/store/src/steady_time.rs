@@ -144,7 +144,7 @@ impl SteadyTime {
         self.state
     }
 
-    /// News since the last call, for the log.
+    /// What to log since the last call.
     pub fn take_notice(&mut self) -> Option<ClockNotice> {
         self.notice.take()
     }

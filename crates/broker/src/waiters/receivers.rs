@@ -375,7 +375,7 @@ impl ReceiveWaiters {
         waiting.wake(wake);
     }
 
-    /// A peer says that so many items may be deliverable.
+    /// A peer says that this number of items may be deliverable.
     pub(crate) fn hint(&self, queue: &QueueName, count: u64) {
         let mut all = self.lock();
         let number = all.number();

@@ -60,7 +60,7 @@ impl SubmitWaiters {
         }
     }
 
-    /// Wakes submitters of a queue that may have room for so many items.
+    /// Wakes submitters of a queue that may have room for this number of items.
     fn wake(&self, queue: &QueueName, count: usize) {
         let mut all = self.lock();
         if all.queues.is_empty() {

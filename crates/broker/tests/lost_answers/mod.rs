@@ -17,7 +17,7 @@ pub fn losing_answers(store: ReferenceStore) -> InterceptedStore<LostAnswers> {
 }
 
 impl LostAnswers {
-    /// From now on, loses the first answer and then one of so many.
+    /// From now on, loses the first answer and then one of this number.
     pub fn lose_every(&self, every: u32) {
         self.every.store(every, Ordering::SeqCst);
     }

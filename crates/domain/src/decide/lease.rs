@@ -335,7 +335,7 @@ fn give_back(
         GiveBack::Released { delay, counted: true } => {
             (place(When::After(*delay)), true, EventKind::Released)
         }
-        // To followers and in the metrics it is a defer: it is no retry.
+        // Not counted as a retry, so followers and metrics see a defer.
         GiveBack::Released { delay, counted: false } => {
             (place(When::After(*delay)), false, EventKind::Deferred)
         }

@@ -119,8 +119,8 @@ pub struct Segment {
 /// A fill writes and syncs this many bytes at a time, so that the log's own syncs have little extra to write.
 const FILL_BYTES: u64 = 1 << 20;
 
-/// What is wrong with a segment without a header and without a frame that is not blank either.
-pub const UNREADABLE: &str = "it is not blank, but neither its header nor any of its frames reads";
+/// The damage of a segment that has data, but no valid header and no valid frame.
+pub const UNREADABLE: &str = "it has data, but no valid header and no valid frame";
 
 pub fn file_name(number: u32) -> String {
     format!("segment-{number:08}.log")

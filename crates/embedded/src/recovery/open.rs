@@ -113,7 +113,8 @@ impl Engine {
         let (segment, end) = (newest.segment.clone(), newest.end);
         // The segments of a backup are cut to their content.
         let is_whole = newest.header.size == self.segment_bytes && segment.has_room(self.segment_bytes);
-        // Without a spare there is no other way to open, even if the rest takes no operation: the store then serves reads.
+        // Without a spare segment, continue even if no operation fits into the rest. Otherwise the store could not be opened.
+        // It then serves reads.
         let least = if self.free.is_empty() { 0 } else { self.segment_bytes / 8 };
         if !is_whole || self.segment_bytes - end < least {
             return Ok(false);

@@ -115,7 +115,7 @@ impl Snapshot {
         SnapshotFile { name: META_FILE.to_owned(), bytes: self.copied_meta().encode(), frames: 0, records: 0 }
     }
 
-    /// From here, the copy and the original go on by themselves.
+    /// The copy gets another history: from now on, its events differ from those of the original.
     fn copied_meta(&self) -> Meta {
         Meta { history: COPIED, ..self.meta }
     }

@@ -61,7 +61,7 @@ pub(crate) struct TerminalSummary {
     pub(crate) has_side_rows: bool,
 }
 
-/// What the items of a page must agree on. `None` means that no item of the page cares.
+/// The values that all items of a page share. `None`: the page may have items with any value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PageConstraint {
     queue: QueueId,

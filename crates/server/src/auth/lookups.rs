@@ -91,7 +91,7 @@ mod tests {
     use futures::FutureExt;
     use futures::executor::block_on;
 
-    // Without a runtime of tokio, which makes a task that polls much wait.
+    // Not on a runtime of tokio: it pauses a task that polls often.
     #[test]
     fn each_client_has_one_look_up_at_a_time_in_order_of_arrival() {
         let lookups = Lookups::new();

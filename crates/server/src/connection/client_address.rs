@@ -111,7 +111,7 @@ fn client<'a>(
     let mut client = None;
     for value in values.rev() {
         for entry in value.to_str().ok()?.rsplit(',') {
-            // What comes before an entry that cannot be read may be made up.
+            // A client may have forged the entries before one that cannot be parsed.
             let Some(address) = address(entry.trim()) else { return client };
             client = Some(address);
             if !trusted.has(address) {

@@ -28,7 +28,7 @@ pub(super) async fn backup(State(app): State<App>, _: NoQuery) -> Result<Respons
         .ok_or_else(|| ProblemResponse::new(Code::NotSupported, BackupError::Postgres.to_string()))?;
     let pieces = backup::send(place, app.begin_copy().await?);
     let pieces = stream::unfold(pieces, |mut pieces| async move { Some((pieces.recv().await?, pieces)) });
-    // Without its last entry, a cut archive is not taken for a whole one.
+    // A client recognises an incomplete archive: its last entry is missing.
     let body = streamed(pieces.take_until(app.stopped()));
     Ok(([(CONTENT_TYPE, TAR)], body).into_response())
 }

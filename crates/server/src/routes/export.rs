@@ -31,7 +31,7 @@ pub(super) async fn export(State(app): State<App>, mut query: Query) -> Result<R
     let guard = app.begin_copy().await?;
     let lines = transfer::send(app.broker.shared_store(), app.broker.payloads(), with_tokens, guard);
     let lines = stream::unfold(lines, |mut lines| async move { Some((lines.recv().await?, lines)) });
-    // Without its last line, a cut export is not taken for a whole one.
+    // A client recognises an incomplete export: its last line is missing.
     let lines = lines.take_until(app.stopped()).map(Ok::<_, Infallible>);
     Ok(([(CONTENT_TYPE, NDJSON)], streamed(lines)).into_response())
 }

@@ -34,8 +34,8 @@ pub async fn export(
     Ok(summary)
 }
 
-/// Sends everything in the store of a running server. Items that change meanwhile are as they were when they were read. The last
-/// line of an export that failed says why. `guard` is held until the export ends: while it exists, no payload may be deleted.
+/// Exports the store of a running server. Each item is exported as it was when the export read it. If the export fails, its last
+/// line says why. `guard` prevents the deletion of payloads until the export ends.
 pub(crate) fn send(
     store: Arc<dyn Store>,
     payloads: Option<Payloads>,

@@ -41,9 +41,9 @@ pub(crate) struct Overlay {
     pub(crate) rates: BTreeMap<QueueId, (RateState, bool)>,
     /// The round robins of queues with fairness.
     pub(crate) round_robins: BTreeMap<QueueId, RoundRobinSlot>,
-    /// How many items of each key were leased before the batch, in the locked queues that limit it.
+    /// How many items of each key were leased before the batch, in the locked queues with a limit per key.
     pub(crate) leased: FxHashMap<QueueId, FxHashMap<KeyTag, i64>>,
-    /// By how many that changed since, in all queues that limit it.
+    /// By how many the batch changed that number, in all queues with a limit per key.
     pub(crate) leases: FxHashMap<(QueueId, KeyTag), i64>,
     /// `first_seq` of pages that are written again although their items do not change. Fairness was turned on, and the page has
     /// no fairness key yet. Or leases of each key got a limit, and the page has no count of its leases yet.
