@@ -29,17 +29,24 @@ const AFTER_FAULT: Duration = Duration::from_secs(1);
 /// After this many failed reads in a row, one a second, followers are cut off.
 const FAULTS_MAX: u32 = 10;
 
-/// What a follower gets next.
-#[derive(Debug)]
-pub enum Followed {
-    /// In order; at least one.
-    Events(Vec<Arc<Event>>),
-    /// The store has already deleted the next event.
+/// Why a follower gets no further events.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FollowError {
+    #[error(
+        "the events after this one are no longer available; list the items again and follow from now on, or use after=oldest"
+    )]
     Gone,
-    /// The follower was too slow: its next event is no longer held in memory. It can follow again from its cursor.
+    /// Its next event is no longer held in memory. It can follow again from its cursor.
+    #[error(
+        "the client reads too slowly and fell behind; reconnect with the last id as `after`, and read faster"
+    )]
     TooSlow,
-    /// The broker is stopping.
+    #[error("the server is stopping; reconnect with the last id as `after`")]
     Stopping,
+    #[error("the server has {0} followers, which is the maximum")]
+    TooMany(usize),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 #[derive(Default)]
@@ -76,10 +83,10 @@ impl RecentEvents {
     }
 
     /// What a follower gets if the event with that number is no longer recent.
-    fn ended(&self, at: u64) -> Result<Followed> {
+    fn ended(&self, at: u64) -> FollowError {
         match &self.fault {
-            Some((before, fault)) if at < *before => Err(fault.clone()),
-            _ => Ok(Followed::TooSlow),
+            Some((before, fault)) if at < *before => fault.clone().into(),
+            _ => FollowError::TooSlow,
         }
     }
 }
@@ -141,25 +148,19 @@ impl Broker {
         self.0.feed.followers().saturating_sub(own)
     }
 
-    /// Follows the events from a position. `None`: the maximum number of followers is reached.
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn follow(&self, from: EventsFrom) -> Result<Option<std::result::Result<Follower, Followed>>> {
+    /// Follows the events from a position.
+    pub async fn follow(&self, from: EventsFrom) -> std::result::Result<Follower, FollowError> {
         let own = usize::from(self.0.groups.are_followed());
         let feed = &self.0.feed;
         if feed.followers.fetch_add(1, Ordering::AcqRel) >= limits::FOLLOWERS_MAX + own {
             feed.followers.fetch_sub(1, Ordering::AcqRel);
-            return Ok(None);
+            return Err(FollowError::TooMany(limits::FOLLOWERS_MAX));
         }
-        self.open_follower(from, PAGE_MAX).await.map(Some)
+        self.open_follower(from, PAGE_MAX).await
     }
 
     /// Follows without the limit on followers.
-    pub(crate) async fn follow_from(
-        &self,
-        from: EventsFrom,
-    ) -> Result<std::result::Result<Follower, Followed>> {
+    pub(crate) async fn follow_from(&self, from: EventsFrom) -> std::result::Result<Follower, FollowError> {
         self.0.feed.followers.fetch_add(1, Ordering::AcqRel);
         self.open_follower(from, limits::EVENTS_PAGE_MAX).await
     }
@@ -169,7 +170,7 @@ impl Broker {
         &self,
         from: EventsFrom,
         page_max: usize,
-    ) -> Result<std::result::Result<Follower, Followed>> {
+    ) -> std::result::Result<Follower, FollowError> {
         let mut follower = Follower {
             shared: Arc::clone(&self.0),
             cursor: EventCursor::default(),
@@ -183,17 +184,12 @@ impl Broker {
             follower.cursor = cursor.clone();
         }
         // Read the first page now, so that the follower gets every event after this call returns.
-        Ok(match self.0.store.events(from, page_max).await? {
-            Events::Gone | Events::Elsewhere => Err(Followed::Gone),
-            Events::Page(page) => {
-                if page.events.is_empty() {
-                    follower.cursor = page.next;
-                } else {
-                    follower.first = Some(page);
-                }
-                Ok(follower)
-            }
-        })
+        match self.0.store.events(from, page_max).await? {
+            Events::Gone | Events::Elsewhere => return Err(FollowError::Gone),
+            Events::Page(page) if page.events.is_empty() => follower.cursor = page.next,
+            Events::Page(page) => follower.first = Some(page),
+        }
+        Ok(follower)
     }
 }
 
@@ -331,51 +327,48 @@ impl Follower {
         &self.cursor
     }
 
-    /// Waits for the next events. Any other answer is the last one. Dropping the future loses nothing.
+    /// Waits for the next events: at least one, in order. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// If the store does not answer.
-    pub async fn next(&mut self) -> Result<Followed> {
+    /// Only [`FollowError::Store`] may be temporary. After any other error, follow again.
+    pub async fn next(&mut self) -> std::result::Result<Vec<Arc<Event>>, FollowError> {
         let mut version = self.shared.feed.version.subscribe();
         loop {
             // First of all, so that no later change is missed.
             version.borrow_and_update();
             if self.shared.is_stopping() {
-                return Ok(Followed::Stopping);
+                return Err(FollowError::Stopping);
             }
             if let Some(page) = self.first.take() {
                 self.cursor.join(&page.next);
-                return Ok(Followed::Events(page.events.into_iter().map(Arc::new).collect()));
+                return Ok(page.events.into_iter().map(Arc::new).collect());
             }
             let Some(at) = self.at else {
-                if let Some(followed) = self.catch_up().await? {
-                    return Ok(followed);
+                let events = self.catch_up().await?;
+                if events.is_empty() {
+                    continue;
+                }
+                return Ok(events);
+            };
+            let events = self.recent(at)?;
+            if events.is_empty() {
+                if version.changed().await.is_err() {
+                    return Err(FollowError::Stopping);
                 }
                 continue;
-            };
-            match self.recent(at) {
-                Err(ended) => return ended,
-                Ok(events) if events.is_empty() => {
-                    if version.changed().await.is_err() {
-                        return Ok(Followed::Stopping);
-                    }
-                }
-                Ok(events) => {
-                    self.at = Some(at + events.len() as u64);
-                    // It may have read some of them from the store already.
-                    let new: Vec<_> =
-                        events.into_iter().filter(|event| !self.cursor.has_passed(event.id)).collect();
-                    new.iter().for_each(|event| self.cursor.pass(event.id));
-                    if !new.is_empty() {
-                        return Ok(Followed::Events(new));
-                    }
-                }
+            }
+            self.at = Some(at + events.len() as u64);
+            // It may have read some of them from the store already.
+            let new: Vec<_> = events.into_iter().filter(|event| !self.cursor.has_passed(event.id)).collect();
+            new.iter().for_each(|event| self.cursor.pass(event.id));
+            if !new.is_empty() {
+                return Ok(new);
             }
         }
     }
 
     /// Events in memory from that number on, or why it is no longer in memory.
-    fn recent(&self, at: u64) -> std::result::Result<Vec<Arc<Event>>, Result<Followed>> {
+    fn recent(&self, at: u64) -> std::result::Result<Vec<Arc<Event>>, FollowError> {
         let recent = self.shared.feed.lock();
         let skip = at.checked_sub(recent.first).and_then(|skip| usize::try_from(skip).ok());
         let skip = skip.ok_or_else(|| recent.ended(at))?;
@@ -383,14 +376,14 @@ impl Follower {
     }
 
     /// Reads a page from the store. At the position of the reader, switches to the events in memory.
-    async fn catch_up(&mut self) -> Result<Option<Followed>> {
+    async fn catch_up(&mut self) -> std::result::Result<Vec<Arc<Event>>, FollowError> {
         let (end, reader) = {
             let recent = self.shared.feed.lock();
             (recent.end(), recent.cursor.clone())
         };
         let page =
             match self.shared.store.events(EventsFrom::After(self.cursor.clone()), self.page_max).await? {
-                Events::Gone | Events::Elsewhere => return Ok(Some(Followed::Gone)),
+                Events::Gone | Events::Elsewhere => return Err(FollowError::Gone),
                 Events::Page(page) => page,
             };
         let before = self.cursor.clone();
@@ -401,12 +394,12 @@ impl Follower {
         }
         if !page.events.is_empty() {
             self.pause = POLL_MIN;
-            return Ok(Some(Followed::Events(page.events.into_iter().map(Arc::new).collect())));
+            return Ok(page.events.into_iter().map(Arc::new).collect());
         }
         if self.at.is_none() && !moved {
             tokio::time::sleep(self.pause).await;
             self.pause = (self.pause * 2).min(POLL_MAX);
         }
-        Ok(None)
+        Ok(Vec::new())
     }
 }

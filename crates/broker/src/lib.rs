@@ -32,7 +32,7 @@ pub use broker::{Broker, DeletionPause, Sharing, Waited};
 pub use clock::SteadyClock;
 pub use collection::{Collected, CollectionRule};
 pub use counters::{OperationCounts, VERBS};
-pub use feed::{Followed, Follower};
+pub use feed::{FollowError, Follower};
 pub use groups::begin_groups;
 pub use latency::{CALLS, LATENCY_BOUNDS, Latency};
 pub use ownership::{Ownership, OwnershipError, claim_buffers};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use towline_broker::{Broker, Followed, Follower, Sharing, SteadyClock};
+use towline_broker::{Broker, FollowError, Follower, Sharing, SteadyClock};
 use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::change::Answer;
 use towline_domain::{EventKind, ItemId, Policy, Schema, Submission};
@@ -48,26 +48,19 @@ fn submits(count: usize) -> Vec<Operation> {
     (0..count).map(|_| submit()).collect()
 }
 
-/// Follows until so many items were submitted.
+/// Follows until this number of items was submitted.
 async fn follow(broker: &Broker, from: EventsFrom, count: usize) -> Vec<ItemId> {
-    next_submitted(&mut broker.follow(from).await.unwrap().unwrap().unwrap(), count).await
+    next_submitted(&mut broker.follow(from).await.unwrap(), count).await
 }
 
 /// The next `count` submitted items.
 async fn next_submitted(follower: &mut Follower, count: usize) -> Vec<ItemId> {
     let mut items = Vec::new();
     while items.len() < count {
-        match tokio::time::timeout(NEVER, follower.next())
-            .await
-            .expect("the follower gets an answer")
-            .unwrap()
-        {
-            Followed::Events(events) => {
-                let submitted = events.iter().filter(|event| event.kind == EventKind::Submitted);
-                items.extend(submitted.map(|event| event.item.as_ref().unwrap().id));
-            }
-            other => panic!("{other:?}"),
-        }
+        let next = tokio::time::timeout(NEVER, follower.next()).await;
+        let events = next.expect("the follower gets an answer").unwrap();
+        let submitted = events.iter().filter(|event| event.kind == EventKind::Submitted);
+        items.extend(submitted.map(|event| event.item.as_ref().unwrap().id));
     }
     items
 }
@@ -100,7 +93,7 @@ async fn all_followers_see_all_events(sharing: Sharing) {
     assert_eq!(same.len(), 1, "in the same order");
     assert_eq!(broker.followers(), 0);
     // The reader has stopped. A new follower gets later events only.
-    let mut late = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    let mut late = broker.follow(EventsFrom::Now).await.unwrap();
     let mut submitted = BTreeSet::new();
     for _ in 0..20 {
         submitted.extend(ids(&broker.update(submits(1)).await.unwrap()));
@@ -136,23 +129,27 @@ async fn followers_of_a_shared_store_get_every_event_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_broker_ends_its_followers() {
     let broker = broker(Sharing::Alone).await;
-    let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
-    let ended = tokio::spawn(async move { follower.next().await.unwrap() });
+    let mut follower = broker.follow(EventsFrom::Now).await.unwrap();
+    let ended = tokio::spawn(async move { follower.next().await });
     broker.stop();
     let ended = tokio::time::timeout(NEVER, ended).await.expect("the follower gets an answer").unwrap();
-    assert!(matches!(ended, Followed::Stopping), "{ended:?}");
+    assert_eq!(ended, Err(FollowError::Stopping));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_of_followers_is_limited() {
     let broker = broker(Sharing::Alone).await;
     let mut followers = Vec::new();
-    while let Some(follower) = broker.follow(EventsFrom::Now).await.unwrap() {
-        followers.push(follower.unwrap());
-    }
-    assert_eq!(followers.len(), towline_domain::limits::FOLLOWERS_MAX);
+    let max = towline_domain::limits::FOLLOWERS_MAX;
+    let refused = loop {
+        match broker.follow(EventsFrom::Now).await {
+            Ok(follower) => followers.push(follower),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((followers.len(), refused), (max, FollowError::TooMany(max)));
     followers.pop();
-    assert!(broker.follow(EventsFrom::Now).await.unwrap().is_some());
+    assert!(broker.follow(EventsFrom::Now).await.is_ok());
 }
 
 /// A store with many pages without events, as in a log that holds other records.
@@ -192,7 +189,7 @@ impl Interceptor for SparsePages {
 #[tokio::test(start_paused = true)]
 async fn pages_without_events_are_read_without_a_pause() {
     let (broker, _) = intercepted_broker(SparsePages).await;
-    let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    let mut follower = broker.follow(EventsFrom::Now).await.unwrap();
     // The clock of this test advances only while every task waits.
     let limit = POLL_MIN * EMPTY_PAGES as u32;
     let followed = async {
@@ -241,7 +238,7 @@ impl Interceptor for Failing {
 #[tokio::test(start_paused = true)]
 async fn damaged_events_end_current_followers_but_not_new_ones() {
     let (broker, store) = intercepted_broker(Failing::default()).await;
-    let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    let mut follower = broker.follow(EventsFrom::Now).await.unwrap();
     broker.update(submits(1)).await.unwrap();
     next_submitted(&mut follower, 1).await;
     // Damage the position at which the reader waits.
@@ -249,12 +246,12 @@ async fn damaged_events_end_current_followers_but_not_new_ones() {
     store.guard.damaged_before.store(seen + 1, Ordering::SeqCst);
     broker.update(submits(1)).await.unwrap();
     let answer = tokio::time::timeout(NEVER, follower.next()).await.expect("the follower gets an answer");
-    assert!(matches!(answer, Err(StoreError::Corrupt { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(FollowError::Store(StoreError::Corrupt { .. }))), "{answer:?}");
     // A follower from the damaged position gets the same error. A new follower gets later events.
     let cursor: EventCursor = follower.cursor().clone();
     let answer = broker.follow(EventsFrom::After(cursor)).await;
-    assert!(matches!(answer, Err(StoreError::Corrupt { .. })), "{answer:?}");
-    let mut later = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    assert!(matches!(answer, Err(FollowError::Store(StoreError::Corrupt { .. }))), "{answer:?}");
+    let mut later = broker.follow(EventsFrom::Now).await.unwrap();
     broker.update(submits(1)).await.unwrap();
     next_submitted(&mut later, 1).await;
 }
@@ -262,15 +259,14 @@ async fn damaged_events_end_current_followers_but_not_new_ones() {
 #[tokio::test(start_paused = true)]
 async fn followers_get_an_error_if_the_store_stays_unreachable() {
     let (broker, store) = intercepted_broker(Failing::default()).await;
-    let mut follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+    let mut follower = broker.follow(EventsFrom::Now).await.unwrap();
     broker.update(submits(1)).await.unwrap();
     next_submitted(&mut follower, 1).await;
     store.guard.unreachable.store(true, Ordering::SeqCst);
     broker.update(submits(1)).await.unwrap();
     let answer = tokio::time::timeout(NEVER, follower.next()).await.expect("the follower gets an answer");
-    assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(FollowError::Store(StoreError::Unavailable { .. }))), "{answer:?}");
     store.guard.unreachable.store(false, Ordering::SeqCst);
-    let mut back =
-        broker.follow(EventsFrom::After(follower.cursor().clone())).await.unwrap().unwrap().unwrap();
+    let mut back = broker.follow(EventsFrom::After(follower.cursor().clone())).await.unwrap();
     assert_eq!(next_submitted(&mut back, 1).await.len(), 1, "no event is missed");
 }

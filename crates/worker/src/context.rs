@@ -1,6 +1,6 @@
 //! The context of a handler: the facts of its attempt, and the calls it can make before it returns.
 
-use crate::engine::{Backpressure, Engine, Origin, RunningAttempt, State};
+use crate::engine::{Backpressure, Engine, Origin, ResultRecord, RunningAttempt, State};
 use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::job::AnyJob;
@@ -103,10 +103,10 @@ impl Context {
         Ok(self.engine.dependents(self.id()).await?)
     }
 
-    /// How other work ended: `Some(Err)` with its error if it failed. `None` if it has not ended, or if its result is
-    /// no longer retained.
-    pub async fn ended(&self, id: &str) -> Result<Option<Result<(), String>>, Error> {
-        Ok(self.engine.result_record(id).await?.map(|record| record.outcome()))
+    /// How other work ended: [`State::Completed`] or [`State::Failed`]. `None` if it has not ended, or if its result is no
+    /// longer retained.
+    pub async fn ended(&self, id: &str) -> Result<Option<State>, Error> {
+        Ok(self.engine.result_record(id).await?.map(ResultRecord::into_state))
     }
 
     /// The state of other work; `None` if it is unknown or no longer retained. Pending and processing work is known only

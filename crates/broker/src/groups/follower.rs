@@ -6,7 +6,7 @@
 use super::dependents::Dependents;
 use super::record::Progress;
 use crate::broker::{Broker, Shared};
-use crate::feed::{self, Followed, Follower};
+use crate::feed::{self, FollowError, Follower};
 use futures::FutureExt;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ async fn follow(shared: &Arc<Shared>) -> Result<()> {
     shared.groups.begun.store(true, Ordering::Release);
     shared.groups.epoch.fetch_max(progress.epoch, Ordering::AcqRel);
     let follower = match progress.cursor() {
-        Some(cursor) => Broker(Arc::clone(shared)).follow_from(EventsFrom::After(cursor)).await?.ok(),
+        Some(cursor) => follow_after(shared, cursor).await?,
         None => None,
     };
     let mut counter = Counter { shared, dependents: Dependents::default(), is_caught_up: false, unsaved: 0 };
@@ -69,22 +69,31 @@ async fn follow(shared: &Arc<Shared>) -> Result<()> {
     shared.groups.at.send_replace(Some(follower.cursor().clone()));
     counter.resolve_after_catch_up(follower.cursor()).await?;
     loop {
-        match follower.next().await? {
-            Followed::Events(events) => {
+        match follower.next().await {
+            Ok(events) => {
                 let events = gather(&mut follower, events).await?;
                 counter.count(&events, follower.cursor()).await?;
                 counter.resolve_after_catch_up(follower.cursor()).await?;
             }
-            Followed::TooSlow => {
-                let from = EventsFrom::After(follower.cursor().clone());
-                match Broker(Arc::clone(shared)).follow_from(from).await? {
-                    Ok(again) => follower = again,
-                    Err(_) => return counter.start_epoch().await,
+            Err(FollowError::TooSlow | FollowError::TooMany(_)) => {
+                match follow_after(shared, follower.cursor().clone()).await? {
+                    Some(again) => follower = again,
+                    None => return counter.start_epoch().await,
                 }
             }
-            Followed::Gone => return counter.start_epoch().await,
-            Followed::Stopping => return counter.save(follower.cursor()).await,
+            Err(FollowError::Gone) => return counter.start_epoch().await,
+            Err(FollowError::Stopping) => return counter.save(follower.cursor()).await,
+            Err(FollowError::Store(fault)) => return Err(fault),
         }
+    }
+}
+
+/// `None`: the events after the cursor were deleted.
+async fn follow_after(shared: &Arc<Shared>, cursor: EventCursor) -> Result<Option<Follower>> {
+    match Broker(Arc::clone(shared)).follow_from(EventsFrom::After(cursor)).await {
+        Ok(follower) => Ok(Some(follower)),
+        Err(FollowError::Store(fault)) => Err(fault),
+        Err(_) => Ok(None),
     }
 }
 
@@ -93,10 +102,10 @@ async fn gather(follower: &mut Follower, mut events: Vec<Arc<Event>>) -> Result<
     // Only from memory: a dropped read of the store would be wasted.
     while events.len() < GATHER_MAX && follower.is_caught_up() {
         match follower.next().now_or_never() {
-            Some(Ok(Followed::Events(more))) => events.extend(more),
-            Some(Err(fault)) => return Err(fault),
+            Some(Ok(more)) => events.extend(more),
+            Some(Err(FollowError::Store(fault))) => return Err(fault),
             // The next call returns the same again.
-            Some(Ok(_)) | None => break,
+            Some(Err(_)) | None => break,
         }
     }
     Ok(events)

@@ -18,12 +18,12 @@ use towline_api::Code;
 
 /// The request fails if the client sends nothing for this long.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// A body may take this long, and a second more for each [`BYTES_PER_SECOND_MIN`].
+/// Maximum time for a body without data. Each [`BYTES_PER_SECOND_MIN`] bytes of data add one second.
 const ARRIVAL_MAX: Duration = Duration::from_secs(30);
 const BYTES_PER_SECOND_MIN: usize = 8 << 10;
-/// Of what a client announces, the server allocates at most this much before it arrives.
+/// Maximum number of bytes that the server allocates for an announced body before its data arrives.
 const ANNOUNCED_MAX: usize = 1 << 20;
-/// Smaller frames are copied together: each frame costs memory besides its data.
+/// Frames smaller than this are copied into one, because each frame needs memory besides its data.
 const SMALL_FRAME: usize = 4 << 10;
 const JOINED_FRAMES: usize = 64 << 10;
 
@@ -65,15 +65,11 @@ impl BodyStream {
         loop {
             // Most frames are there already and need no timers.
             let frame = match self.body.frame().now_or_never() {
-                Some(frame) => frame,
+                Some(frame) => frame.transpose().map_err(|error| broken_off(&error))?,
                 None => self.wait().await?,
             };
-            let data = match frame {
-                None => return Ok(None),
-                Some(Err(error)) => return Err(broken_off(&error)),
-                Some(Ok(frame)) => frame.into_data(),
-            };
-            let Ok(data) = data else { continue };
+            let Some(frame) = frame else { return Ok(None) };
+            let Ok(data) = frame.into_data() else { continue };
             self.bytes += data.len();
             if self.bytes > self.bytes_max {
                 return Err(too_large(format!("more than {}", self.bytes_max), self.bytes_max));
@@ -87,7 +83,8 @@ impl BodyStream {
         }
     }
 
-    async fn wait(&mut self) -> Result<Option<Result<Frame<Bytes>, axum::Error>>, ProblemResponse> {
+    /// Waits for the next frame. `None`: the body is complete.
+    async fn wait(&mut self) -> Result<Option<Frame<Bytes>>, ProblemResponse> {
         let Pace { deadline, slow_after, slow } = self.pace.get_or_insert_with(|| Pace {
             deadline: Box::pin(sleep(ARRIVAL_MAX + time_for(self.bytes))),
             slow_after: Box::pin(sleep(SLOW_AFTER)),
@@ -104,7 +101,7 @@ impl BodyStream {
             };
             tokio::select! {
                 biased;
-                frame = self.body.frame() => return Ok(frame),
+                frame = self.body.frame() => return frame.transpose().map_err(|error| broken_off(&error)),
                 () = next => {}
                 () = deadline.as_mut() => return Err(too_slow()),
                 () = &mut silence => return Err(silent(SILENCE_MAX)),

@@ -36,16 +36,12 @@ impl ResultRecord {
         -i64::from(self.joined)
     }
 
-    pub(super) fn into_state(self) -> State {
+    pub(crate) fn into_state(self) -> State {
         self.error.map_or(State::Completed, |error| State::Failed { error })
     }
 
     pub(super) fn is_success(&self) -> bool {
         self.error.is_none()
-    }
-
-    pub(crate) fn outcome(&self) -> Result<(), String> {
-        self.error.clone().map_or(Ok(()), Err)
     }
 
     /// The encoded result, if the work has one.

@@ -18,8 +18,7 @@ use http::header::UPGRADE;
 use server_sent::SseState;
 use stream::EventStream;
 use towline_api::{Code, EventPage, EventShown, PAGE_DEFAULT, PAGE_MAX};
-use towline_broker::Followed;
-use towline_domain::limits;
+use towline_broker::FollowError;
 use towline_store::{EventCursor, Events, EventsFrom};
 
 /// Browsers send it when they reconnect.
@@ -71,11 +70,7 @@ pub(super) async fn follow(
             "only pages have a limit; request a page with `Accept: application/json`",
         ));
     }
-    let Some(following) = app.broker.follow(from).await? else {
-        let detail = format!("the server has {} followers, which is the maximum", limits::FOLLOWERS_MAX);
-        return Err(ProblemResponse::new(Code::Busy, detail));
-    };
-    let follower = following.map_err(|ended| problem(&ended))?;
+    let follower = app.broker.follow(from).await.map_err(problem)?;
     let stream = EventStream::new(follower, filter, span);
     if is_socket {
         return socket::upgrade(app, stream, request).await;
@@ -109,22 +104,15 @@ fn from(query: &mut Query, headers: &HeaderMap) -> Result<EventsFrom, ProblemRes
 }
 
 /// Why a stream ends.
-fn problem(ended: &Followed) -> ProblemResponse {
-    match ended {
-        Followed::TooSlow => {
-            let detail = "the client reads too slowly and fell behind; reconnect with the last id as `after`, and read faster";
-            ProblemResponse::new(Code::TooSlow, detail)
-        }
-        Followed::Stopping => ProblemResponse::new(
-            Code::Stopping,
-            "the server is stopping; reconnect with the last id as `after`",
-        ),
-        Followed::Gone | Followed::Events(_) => {
-            let detail = "the events after this one are no longer available; list the items again and follow from now on, or use \
-                          after=oldest";
-            ProblemResponse::new(Code::EventsGone, detail)
-        }
-    }
+fn problem(ended: FollowError) -> ProblemResponse {
+    let code = match ended {
+        FollowError::TooSlow => Code::TooSlow,
+        FollowError::Stopping => Code::Stopping,
+        FollowError::Gone => Code::EventsGone,
+        FollowError::TooMany(_) => Code::Busy,
+        FollowError::Store(fault) => return fault.into(),
+    };
+    ProblemResponse::new(code, ended.to_string())
 }
 
 async fn page(
@@ -143,7 +131,7 @@ async fn page(
         EventsFrom::Oldest | EventsFrom::Now => EventCursor::default(),
     };
     match app.broker.store().events(from, limit).await? {
-        Events::Gone | Events::Elsewhere => Err(problem(&Followed::Gone)),
+        Events::Gone | Events::Elsewhere => Err(problem(FollowError::Gone)),
         Events::Page(page) => {
             let mut events = Vec::with_capacity(page.events.len());
             for event in &page.events {

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::Sleep;
 use towline_api::EventShown;
-use towline_broker::{Followed, Follower};
+use towline_broker::Follower;
 use towline_domain::Millis;
 use towline_store::EventCursor;
 
@@ -64,7 +64,7 @@ impl EventStream {
             followed = follower.next() => followed,
         };
         match followed {
-            Ok(Followed::Events(events)) => {
+            Ok(events) => {
                 let mut matching = Vec::new();
                 for event in events {
                     self.seen.pass(event.id);
@@ -78,8 +78,7 @@ impl EventStream {
                 }
                 StreamStep::Events(matching)
             }
-            Ok(ended) => StreamStep::Ended(problem(&ended)),
-            Err(fault) => StreamStep::Ended(fault.into()),
+            Err(ended) => StreamStep::Ended(problem(ended)),
         }
     }
 
@@ -107,7 +106,7 @@ mod tests {
         let clock = Arc::new(SteadyClock::new());
         let broker =
             Broker::start(Arc::new(ReferenceStore::new(clock.clone(), 1)), clock, None, Sharing::Alone);
-        let follower = broker.follow(EventsFrom::Now).await.unwrap().unwrap().unwrap();
+        let follower = broker.follow(EventsFrom::Now).await.unwrap();
         let (mut parts, ()) = http::Request::get("/?queue=quiet").body(()).unwrap().into_parts();
         let mut query = Query::from_request_parts(&mut parts, &()).await.unwrap();
         let filter = EventFilter::parse(&mut query, Caller::without_token()).unwrap();
