@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 use towline_api::Code;
 
@@ -102,7 +103,6 @@ pub(crate) async fn serve(
             tracing::debug!(%peer, "closed a connection: its client has too many");
             continue;
         };
-        let acceptor = tls.as_deref().map(Tls::acceptor);
         let connection = Connection {
             builder: Arc::clone(&builder),
             router: router.clone(),
@@ -110,29 +110,11 @@ pub(crate) async fn serve(
             trusted_proxies: Arc::clone(&trusted_proxies),
             seat: (permit, seat),
         };
-        let (watcher, mut cut, mut closing) = (graceful.watcher(), cut.clone(), closing.clone());
+        let tls = tls.as_deref().map(|tls| (tls.acceptor(), closing.clone()));
+        let (watcher, mut cut) = (graceful.watcher(), cut.clone());
         tokio::spawn(async move {
-            let served = async {
-                let stream = match socket {
-                    Socket::Tcp(stream) => stream,
-                    Socket::Unix(stream) => return connection.serve(stream, watcher).await,
-                };
-                let Some(acceptor) = acceptor else { return connection.serve(stream, watcher).await };
-                let handshake = tokio::select! {
-                    handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls::handshake(acceptor, stream)) => handshake,
-                    _ = closing.changed() => return,
-                };
-                match handshake {
-                    Ok(Ok(Handshake::Tls(stream))) => connection.serve(*stream, watcher).await,
-                    Ok(Ok(Handshake::PlainHttp(stream))) => {
-                        Connection { router: refusing(), ..connection }.serve(stream, watcher).await
-                    }
-                    Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake failed: {error}"),
-                    Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
-                }
-            };
             tokio::select! {
-                () = served => {}
+                () = connection.serve_socket(socket, tls, watcher) => {}
                 _ = cut.changed() => {}
             }
         });
@@ -165,6 +147,33 @@ struct Connection {
 }
 
 impl Connection {
+    /// Serves a socket, after its TLS handshake if it is a TCP socket and the server has a certificate.
+    async fn serve_socket(
+        self,
+        socket: Socket,
+        tls: Option<(TlsAcceptor, watch::Receiver<()>)>,
+        watcher: Watcher,
+    ) {
+        let stream = match socket {
+            Socket::Tcp(stream) => stream,
+            Socket::Unix(stream) => return self.serve(stream, watcher).await,
+        };
+        let Some((acceptor, mut closing)) = tls else { return self.serve(stream, watcher).await };
+        let handshake = tokio::select! {
+            handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls::handshake(acceptor, stream)) => handshake,
+            _ = closing.changed() => return,
+        };
+        let peer = self.peer;
+        match handshake {
+            Ok(Ok(Handshake::Tls(stream))) => self.serve(*stream, watcher).await,
+            Ok(Ok(Handshake::PlainHttp(stream))) => {
+                Connection { router: refusing(), ..self }.serve(stream, watcher).await
+            }
+            Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake failed: {error}"),
+            Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
+        }
+    }
+
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, watcher: Watcher) {
         let Connection { builder, router, peer, trusted_proxies, seat } = self;
         let requests = OpenRequests::default();

@@ -14,10 +14,20 @@ use std::convert::Infallible;
 
 const ITEMS: &str = "/v1/queues/jobs/items";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_error_names_the_field_that_is_wrong() {
+async fn with_queue() -> TestServer {
     let server = TestServer::start().await;
     server.queue("jobs", json!({})).await;
+    server
+}
+
+#[track_caller]
+fn assert_words(body: &str, message: &str, expected: &[&str]) {
+    assert!(expected.iter().all(|word| message.contains(word)), "{body}: {message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_names_the_field_of_an_item_that_is_wrong() {
+    let server = with_queue().await;
     for (item, expected) in [
         (r#"{"priority":"high"}"#, &["priority: ", "string \"high\""][..]),
         (r#"{"tags":{"a":1}}"#, &["tags.a: ", "integer `1`"]),
@@ -37,8 +47,7 @@ async fn an_error_names_the_field_that_is_wrong() {
         (r#"{"blob":"","payload":""}"#, &["duplicate field `payload`"]),
     ] {
         // Alone, and in a list.
-        let detail = server.post_text(ITEMS, item).await.problem("malformed_body");
-        assert!(expected.iter().all(|word| detail.contains(word)), "{item}: {detail}");
+        assert_words(item, &server.post_text(ITEMS, item).await.problem("malformed_body"), expected);
         let body = format!(r#"{{"items":[{{"delay":"1h"}},{item},7,[]]}}"#);
         let answer = server.post_text(ITEMS, body).await.success();
         assert_eq!(answer["items"][0]["created"], true);
@@ -46,10 +55,15 @@ async fn an_error_names_the_field_that_is_wrong() {
             let error = &answer["items"][n]["error"];
             assert_eq!(error["code"], "malformed_body", "{item}: {answer}");
             let message = error["message"].as_str().unwrap();
-            assert!(expected.iter().all(|word| message.contains(word)), "{item}: {message}");
+            assert_words(item, message, expected);
             assert!(!message.contains("line"), "the position is that of the element: {message}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_names_the_field_of_an_action_that_is_wrong() {
+    let server = with_queue().await;
     for (action, expected) in [
         ("[]", &["expected an object"][..]),
         (r#"{"set":[]}"#, &["set: ", "expected an object"]),
@@ -63,8 +77,13 @@ async fn an_error_names_the_field_that_is_wrong() {
         let errors: Vec<&Value> = errors.collect();
         assert_eq!((&errors[0]["code"], &errors[1]["code"]), (&json!("invalid"), &json!("malformed_body")));
         let message = errors[1]["message"].as_str().unwrap();
-        assert!(expected.iter().all(|word| message.contains(word)), "{action}: {message}");
+        assert_words(action, message, expected);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_says_where_a_body_is_wrong() {
+    let server = with_queue().await;
     for (path, body, expected) in [
         (ITEMS, r#"{"items":[{"params":{"a":[1,}}]}"#, &["items[0]", "column"][..]),
         (ITEMS, r#"{"items":[{}],"items":[{}]}"#, &["duplicate field `items`"]),
@@ -88,9 +107,14 @@ async fn an_error_names_the_field_that_is_wrong() {
         ("/v1/queues/jobs/receive", r#"{"max":"many"}"#, &["max", "string \"many\""]),
         ("/v1/queues/jobs/receive", r#"{"fields":[1]}"#, &["fields[0]"]),
     ] {
-        let detail = server.post_text(path, body).await.problem("malformed_body");
-        assert!(expected.iter().all(|word| detail.contains(word)), "{body}: {detail}");
+        assert_words(body, &server.post_text(path, body).await.problem("malformed_body"), expected);
     }
+    assert_eq!(server.counts("jobs").await["pending"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_names_the_field_of_a_queue_that_is_wrong() {
+    let server = TestServer::start().await;
     for (body, expected) in [
         (r#"{"policy":{"order":{"score":{"fee":1}}}}"#, &["policy.order", "unknown field `fee`"][..]),
         (r#"{"policy":{"order":{"score":{},"more":1}}}"#, &["policy.order", "unknown field `more`"]),
@@ -107,15 +131,13 @@ async fn an_error_names_the_field_that_is_wrong() {
         let json = [("content-type", "application/json")];
         let detail =
             server.send_bytes(Method::PUT, "/v1/queues/new", &json, body).await.problem("malformed_body");
-        assert!(expected.iter().all(|word| detail.contains(word)), "{body}: {detail}");
+        assert_words(body, &detail, expected);
     }
-    assert_eq!(server.counts("jobs").await["pending"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deeply_nested_bodies_are_rejected() {
-    let server = TestServer::start().await;
-    server.queue("jobs", json!({})).await;
+    let server = with_queue().await;
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let objects = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     for value in [nested(101), nested(100_000), objects(101), objects(100_000)] {
@@ -166,8 +188,7 @@ async fn a_body_that_is_not_utf8_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_needs_a_known_content_type() {
-    let server = TestServer::start().await;
-    server.queue("jobs", json!({})).await;
+    let server = with_queue().await;
     let body = r#"{"items":[{}]}"#;
     for content_type in [
         "application/x-www-form-urlencoded",
@@ -237,8 +258,7 @@ async fn the_size_of_a_body_is_limited_with_and_without_content_length() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_incomplete_body_changes_nothing() {
-    let server = TestServer::start().await;
-    server.queue("jobs", json!({})).await;
+    let server = with_queue().await;
     let whole = r#"{"items":[{}]}"#;
     let chunked = format!(
         "POST {ITEMS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
