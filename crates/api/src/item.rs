@@ -2,135 +2,106 @@
 
 use crate::group::DependencyBody;
 use crate::params::{self, Params};
-use crate::payload::{Form, Payload};
+use crate::payload::{Form, Payload, with_payload_fields};
 use crate::text::Text;
 use crate::time::Time;
 use crate::trace::TraceBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use towline_domain::ItemState;
-use towline_domain::Json;
 use towline_domain::{BufferId, CountKind, Item, ItemId, Policy, QueueName, SlotName, State, Timestamp};
 use utoipa::ToSchema;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ItemShown {
-    #[schema(value_type = String, format = Uuid)]
-    pub id: Text<ItemId>,
-    pub queue: String,
-    /// `pending`, `scheduled`, `processing`, `paused`, `waiting`, `completed` or `failed`.
-    pub state: String,
-    /// How the item failed: `explicit`, `retries_exhausted`, `expired`, `cancelled` or `poison`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<String>,
-    pub priority: i16,
-    /// The current attempt; the first is 1.
-    pub attempt: u32,
-    pub retries: u32,
-    /// How many retries are left under the policy of the queue or of the item.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retries_left: Option<u32>,
-    pub deliveries: u32,
-    /// How many times the state has changed.
-    pub transitions: u32,
-    /// Leases that lapsed in a row.
-    pub lapses: u32,
-    #[schema(value_type = String, format = DateTime)]
-    pub created_at: Time,
-    #[schema(value_type = String, format = DateTime)]
-    pub ready_at: Time,
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub finished_at: Option<Time>,
-    /// When the item fails as `expired`, unless it has finished before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub expires_at: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub lease_expires_at: Option<Time>,
-    /// When a finished item is deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub remove_at: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idempotency_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replace_key: Option<String>,
-    pub tags: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fairness_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = Uuid)]
-    pub parent: Option<Text<ItemId>>,
-    /// What a `waiting` item waits for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<DependencyBody>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// The trace that the item belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<TraceBody>,
-    /// Where a dead letter failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<OriginShown>,
-    #[serde(default)]
-    pub inputs: BTreeMap<String, String>,
-    #[serde(default, with = "params")]
-    #[schema(value_type = HashMap<String, serde_json::Value>)]
-    pub params: Params,
-    #[serde(default)]
-    pub outputs: BTreeMap<String, String>,
-    #[serde(default, with = "params")]
-    #[schema(value_type = HashMap<String, serde_json::Value>)]
-    pub output_params: Params,
-    /// The items that the commit submitted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
-    pub handed_off: Vec<Text<ItemId>>,
-    /// Why earlier attempts ended without a result, oldest first.
-    pub errors: Vec<ItemError>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fee: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tier: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub payload: Option<Payload>,
-    /// `payload` as UTF-8 text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload_text: Option<String>,
-    /// `payload` as any JSON value.
-    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub payload_json: Option<Json>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub state_blob: Option<Payload>,
-    /// `state_blob` as UTF-8 text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state_blob_text: Option<String>,
-    /// `state_blob` as any JSON value.
-    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub state_blob_json: Option<Json>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub metadata: Option<Payload>,
-    /// `metadata` as UTF-8 text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata_text: Option<String>,
-    /// `metadata` as any JSON value.
-    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub metadata_json: Option<Json>,
-    /// A fourth payload field, for programs that use Cyclotron's job parameters. Not the `params` of an item.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub parameters: Option<Payload>,
+with_payload_fields! {
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub struct ItemShown {
+        {
+            #[schema(value_type = String, format = Uuid)]
+            pub id: Text<ItemId>,
+            pub queue: String,
+            /// `pending`, `scheduled`, `processing`, `paused`, `waiting`, `completed` or `failed`.
+            pub state: String,
+            /// How the item failed: `explicit`, `retries_exhausted`, `expired`, `cancelled` or `poison`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub failure: Option<String>,
+            pub priority: i16,
+            /// The current attempt; the first is 1.
+            pub attempt: u32,
+            pub retries: u32,
+            /// How many retries are left under the policy of the queue or of the item.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub retries_left: Option<u32>,
+            pub deliveries: u32,
+            /// How many times the state has changed.
+            pub transitions: u32,
+            /// Leases that lapsed in a row.
+            pub lapses: u32,
+            #[schema(value_type = String, format = DateTime)]
+            pub created_at: Time,
+            #[schema(value_type = String, format = DateTime)]
+            pub ready_at: Time,
+            #[schema(value_type = Option<String>, format = DateTime)]
+            pub finished_at: Option<Time>,
+            /// When the item fails as `expired`, unless it has finished before.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, format = DateTime)]
+            pub expires_at: Option<Time>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, format = DateTime)]
+            pub lease_expires_at: Option<Time>,
+            /// When a finished item is deleted.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, format = DateTime)]
+            pub remove_at: Option<Time>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub idempotency_key: Option<String>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub replace_key: Option<String>,
+            pub tags: BTreeMap<String, String>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub fairness_key: Option<String>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub group: Option<String>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, format = Uuid)]
+            pub parent: Option<Text<ItemId>>,
+            /// What a `waiting` item waits for.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub after: Option<DependencyBody>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub source: Option<String>,
+            /// The trace that the item belongs to.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub trace: Option<TraceBody>,
+            /// Where a dead letter failed.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub origin: Option<OriginShown>,
+            #[serde(default)]
+            pub inputs: BTreeMap<String, String>,
+            #[serde(default, with = "params")]
+            #[schema(value_type = HashMap<String, serde_json::Value>)]
+            pub params: Params,
+            #[serde(default)]
+            pub outputs: BTreeMap<String, String>,
+            #[serde(default, with = "params")]
+            #[schema(value_type = HashMap<String, serde_json::Value>)]
+            pub output_params: Params,
+            /// The items that the commit submitted.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            #[schema(value_type = Vec<String>)]
+            pub handed_off: Vec<Text<ItemId>>,
+            /// Why earlier attempts ended without a result, oldest first.
+            pub errors: Vec<ItemError>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub fee: Option<u64>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub size_bytes: Option<u64>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub tier: Option<String>,
+        }
+        {}
+        {}
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -10,6 +10,61 @@ use std::fmt;
 use towline_domain::{Json, Refusal};
 use utoipa::ToSchema;
 
+/// Defines a wire type with the payload fields of an item, each in its forms. `payload` has attributes of its own, because a
+/// request has an alias and a description for it.
+macro_rules! with_payload_fields {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            { $($before:tt)* }
+            { $(#[$payload:meta])* }
+            { $($after:tt)* }
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct $name {
+            $($before)*
+            $(#[$payload])*
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, content_encoding = "base64")]
+            pub payload: Option<crate::payload::Payload>,
+            /// `payload` as UTF-8 text.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub payload_text: Option<String>,
+            /// `payload` as any JSON value.
+            #[serde(default, with = "crate::params::value", skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<serde_json::Value>)]
+            pub payload_json: Option<towline_domain::Json>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, content_encoding = "base64")]
+            pub state_blob: Option<crate::payload::Payload>,
+            /// `state_blob` as UTF-8 text.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub state_blob_text: Option<String>,
+            /// `state_blob` as any JSON value.
+            #[serde(default, with = "crate::params::value", skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<serde_json::Value>)]
+            pub state_blob_json: Option<towline_domain::Json>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, content_encoding = "base64")]
+            pub metadata: Option<crate::payload::Payload>,
+            /// `metadata` as UTF-8 text.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub metadata_text: Option<String>,
+            /// `metadata` as any JSON value.
+            #[serde(default, with = "crate::params::value", skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<serde_json::Value>)]
+            pub metadata_json: Option<towline_domain::Json>,
+            /// A fourth payload field, for programs that use Cyclotron's job parameters. Not the `params` of an item.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, content_encoding = "base64")]
+            pub parameters: Option<crate::payload::Payload>,
+            $($after)*
+        }
+    };
+}
+pub(crate) use with_payload_fields;
+
 /// Writes padding, and accepts text without it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,

@@ -3,16 +3,14 @@
 use crate::invalid::not_one_of;
 use crate::item::buffers_shown;
 use crate::params::{self, Params};
-use crate::payload::{Form, Payload};
+use crate::payload::{Form, Payload, with_payload_fields};
 use crate::span::Span;
 use crate::text::Text;
 use crate::time::Time;
 use crate::trace::TraceBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use towline_domain::{
-    Field, FieldSet, Item, ItemId, Json, LeaseToken, QueueName, Refusal, Throttle, Timestamp,
-};
+use towline_domain::{Field, FieldSet, Item, ItemId, LeaseToken, QueueName, Refusal, Throttle, Timestamp};
 use utoipa::ToSchema;
 
 /// A request for items. Every field is optional.
@@ -120,91 +118,63 @@ impl ReceiveAnswer {
     }
 }
 
-/// An item to work on. The lease ends at `lease_expires_at` unless a heartbeat extends it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ReceivedItem {
-    #[schema(value_type = String, format = Uuid)]
-    pub id: Text<ItemId>,
-    /// The lease token. Pass it with every call about this delivery.
-    #[schema(value_type = String)]
-    pub lease: Text<LeaseToken>,
-    #[schema(value_type = String)]
-    pub queue: QueueName,
-    /// The current attempt; the first is 1.
-    pub attempt: u32,
-    pub retries: u32,
-    pub deliveries: u32,
-    /// Changes of state and of queue so far.
-    pub transitions: u32,
-    /// Leases that lapsed in a row before this delivery.
-    pub lapses: u32,
-    pub priority: i16,
-    #[schema(value_type = String, format = DateTime)]
-    pub created_at: Time,
-    /// The time that orders the item among the ready items of its queue.
-    #[schema(value_type = String, format = DateTime)]
-    pub ready_at: Time,
-    #[schema(value_type = String, format = DateTime)]
-    pub lease_expires_at: Time,
-    /// Buffers by input slot.
-    pub inputs: BTreeMap<String, String>,
-    /// Buffers by output slot, created for this attempt.
-    pub outputs: BTreeMap<String, String>,
-    #[serde(with = "params")]
-    #[schema(value_type = HashMap<String, serde_json::Value>)]
-    pub params: Params,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idempotency_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replace_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fairness_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = Uuid)]
-    pub parent: Option<Text<ItemId>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// The trace that the item belongs to. The worker continues it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<TraceBody>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub payload: Option<Payload>,
-    /// `payload` as UTF-8 text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload_text: Option<String>,
-    /// `payload` as any JSON value.
-    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub payload_json: Option<Json>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub state_blob: Option<Payload>,
-    /// `state_blob` as UTF-8 text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state_blob_text: Option<String>,
-    /// `state_blob` as any JSON value.
-    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub state_blob_json: Option<Json>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub metadata: Option<Payload>,
-    /// `metadata` as UTF-8 text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata_text: Option<String>,
-    /// `metadata` as any JSON value.
-    #[serde(default, with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub metadata_json: Option<Json>,
-    /// A fourth payload field, for programs that use Cyclotron's job parameters. Not the `params` of an item.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub parameters: Option<Payload>,
+with_payload_fields! {
+    /// An item to work on. The lease ends at `lease_expires_at` unless a heartbeat extends it.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub struct ReceivedItem {
+        {
+            #[schema(value_type = String, format = Uuid)]
+            pub id: Text<ItemId>,
+            /// The lease token. Pass it with every call about this delivery.
+            #[schema(value_type = String)]
+            pub lease: Text<LeaseToken>,
+            #[schema(value_type = String)]
+            pub queue: QueueName,
+            /// The current attempt; the first is 1.
+            pub attempt: u32,
+            pub retries: u32,
+            pub deliveries: u32,
+            /// Changes of state and of queue so far.
+            pub transitions: u32,
+            /// Leases that lapsed in a row before this delivery.
+            pub lapses: u32,
+            pub priority: i16,
+            #[schema(value_type = String, format = DateTime)]
+            pub created_at: Time,
+            /// The time that orders the item among the ready items of its queue.
+            #[schema(value_type = String, format = DateTime)]
+            pub ready_at: Time,
+            #[schema(value_type = String, format = DateTime)]
+            pub lease_expires_at: Time,
+            /// Buffers by input slot.
+            pub inputs: BTreeMap<String, String>,
+            /// Buffers by output slot, created for this attempt.
+            pub outputs: BTreeMap<String, String>,
+            #[serde(with = "params")]
+            #[schema(value_type = HashMap<String, serde_json::Value>)]
+            pub params: Params,
+            #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+            pub tags: BTreeMap<String, String>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub idempotency_key: Option<String>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub replace_key: Option<String>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub fairness_key: Option<String>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub group: Option<String>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, format = Uuid)]
+            pub parent: Option<Text<ItemId>>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub source: Option<String>,
+            /// The trace that the item belongs to. The worker continues it.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub trace: Option<TraceBody>,
+        }
+        {}
+        {}
+    }
 }
 
 impl ReceivedItem {

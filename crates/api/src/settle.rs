@@ -4,7 +4,7 @@ use crate::element::Element;
 use crate::invalid::invalid;
 use crate::object::{elements, object, object_if_any, objects};
 use crate::params::{self, Params};
-use crate::payload::{Payload, given};
+use crate::payload::{given, with_payload_fields};
 use crate::policy::queue_name;
 use crate::problem::ErrorBody;
 use crate::receive::field;
@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use towline_domain::ItemState;
-use towline_domain::Json;
 use towline_domain::command::{Verb, When};
 use towline_domain::item::Outcome;
 use towline_domain::refusal::LostWhy;
@@ -193,45 +192,18 @@ fn hand_offs(items: Vec<HandOffBody>) -> Result<Vec<HandOff>, Refusal> {
     items.into_iter().enumerate().map(hand_off).collect()
 }
 
-/// New values of payload fields.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct FieldsBody {
-    /// `blob` is an alias.
-    #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub payload: Option<Payload>,
-    /// `payload` as UTF-8 text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub payload_text: Option<String>,
-    /// `payload` as any JSON value.
-    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub payload_json: Option<Json>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub state_blob: Option<Payload>,
-    /// `state_blob` as UTF-8 text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state_blob_text: Option<String>,
-    /// `state_blob` as any JSON value.
-    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub state_blob_json: Option<Json>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub metadata: Option<Payload>,
-    /// `metadata` as UTF-8 text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metadata_text: Option<String>,
-    /// `metadata` as any JSON value.
-    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub metadata_json: Option<Json>,
-    /// A fourth payload field, for programs that use Cyclotron's job parameters. Not the `params` of an item.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub parameters: Option<Payload>,
+with_payload_fields! {
+    /// New values of payload fields.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct FieldsBody {
+        {}
+        {
+            /// `blob` is an alias.
+            #[serde(alias = "blob")]
+        }
+        {}
+    }
 }
 
 impl Action {

@@ -6,7 +6,7 @@ use crate::group::DependencyBody;
 use crate::invalid::invalid;
 use crate::object::{elements, object_if_any};
 use crate::params::{self, Params};
-use crate::payload::{Payload, given};
+use crate::payload::{given, with_payload_fields};
 use crate::policy::{count, unique};
 use crate::problem::ErrorBody;
 use crate::span::Span;
@@ -18,7 +18,6 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use towline_domain::Json;
 use towline_domain::command::When;
 use towline_domain::name::NameError;
 use towline_domain::{
@@ -118,119 +117,94 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for SubmitMap<'_, A> {
     }
 }
 
-/// An item to submit. Every field is optional.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct NewItem {
-    /// The item's id, a UUID. Default: the server generates one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = Uuid)]
-    pub id: Option<Text<ItemId>>,
-    /// Buffers by input slot.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub inputs: BTreeMap<String, String>,
-    /// Parameters, any JSON values by name.
-    #[serde(with = "params", skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = HashMap<String, serde_json::Value>)]
-    pub params: Params,
-    /// Lower numbers are delivered first. Default: 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = -32768, maximum = 32767)]
-    pub priority: Option<i64>,
-    /// Deliver the item no earlier than this long from now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay: Option<Span>,
-    /// Deliver the item no earlier than this time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ready_at: Option<Time>,
-    /// Makes the submit repeatable: a second submit with the same key returns the first item. `unique` says for how long.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idempotency_key: Option<String>,
-    /// Replaces the pending item with the same key, if there is one. Use it to debounce.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub replace_key: Option<String>,
-    /// However often the item is replaced, deliver it at the latest this long after the first submit with its
-    /// `replace_key`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay_max: Option<Span>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fairness_key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = Uuid)]
-    pub parent: Option<Text<ItemId>>,
-    /// Deliver the item only after this group or these items have ended.
-    #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
-    pub after: Option<DependencyBody>,
-    /// Where the item comes from, for programs that route between systems.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// The trace that the item belongs to. Default: the trace in the headers of the call.
-    #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
-    pub trace: Option<TraceBody>,
-    /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is an alias. Give a payload field in
-    /// one form only.
-    #[serde(alias = "blob", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub payload: Option<Payload>,
-    /// `payload` as UTF-8 text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub payload_text: Option<String>,
-    /// `payload` as any JSON value.
-    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub payload_json: Option<Json>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub state_blob: Option<Payload>,
-    /// `state_blob` as UTF-8 text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state_blob_text: Option<String>,
-    /// `state_blob` as any JSON value.
-    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub state_blob_json: Option<Json>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub metadata: Option<Payload>,
-    /// `metadata` as UTF-8 text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metadata_text: Option<String>,
-    /// `metadata` as any JSON value.
-    #[serde(with = "params::value", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<serde_json::Value>)]
-    pub metadata_json: Option<Json>,
-    /// A fourth payload field, for programs that use Cyclotron's job parameters. Not the `params` of an item.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, content_encoding = "base64")]
-    pub parameters: Option<Payload>,
-    /// Fee, for queues in `score` order.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fee: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub size_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tier: Option<String>,
-    /// Overrides the queue's policy for this item, like the fields below.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 0, maximum = 10000)]
-    pub max_retries: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub backoff: Option<BackoffBody>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub completed_ttl: Option<Span>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failed_ttl: Option<Span>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expire_after: Option<Span>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub give_up_after: Option<Span>,
-    /// How long the `idempotency_key` belongs to this item: `while_exists` or `while_unfinished`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unique: Option<String>,
+with_payload_fields! {
+    /// An item to submit. Every field is optional.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct NewItem {
+        {
+            /// The item's id, a UUID. Default: the server generates one.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, format = Uuid)]
+            pub id: Option<Text<ItemId>>,
+            /// Buffers by input slot.
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            pub inputs: BTreeMap<String, String>,
+            /// Parameters, any JSON values by name.
+            #[serde(with = "params", skip_serializing_if = "BTreeMap::is_empty")]
+            #[schema(value_type = HashMap<String, serde_json::Value>)]
+            pub params: Params,
+            /// Lower numbers are delivered first. Default: 0.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            #[schema(minimum = -32768, maximum = 32767)]
+            pub priority: Option<i64>,
+            /// Deliver the item no earlier than this long from now.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub delay: Option<Span>,
+            /// Deliver the item no earlier than this time.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub ready_at: Option<Time>,
+            /// Makes the submit repeatable: a second submit with the same key returns the first item. `unique` says for how long.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub idempotency_key: Option<String>,
+            /// Replaces the pending item with the same key, if there is one. Use it to debounce.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub replace_key: Option<String>,
+            /// However often the item is replaced, deliver it at the latest this long after the first submit with its
+            /// `replace_key`.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub delay_max: Option<Span>,
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            pub tags: BTreeMap<String, String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub fairness_key: Option<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub group: Option<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>, format = Uuid)]
+            pub parent: Option<Text<ItemId>>,
+            /// Deliver the item only after this group or these items have ended.
+            #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
+            pub after: Option<DependencyBody>,
+            /// Where the item comes from, for programs that route between systems.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub source: Option<String>,
+            /// The trace that the item belongs to. Default: the trace in the headers of the call.
+            #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
+            pub trace: Option<TraceBody>,
+        }
+        {
+            /// The body of the work, at most 4 MiB: base64 in JSON, bytes in MessagePack. `blob` is an alias. Give a payload field in
+            /// one form only.
+            #[serde(alias = "blob")]
+        }
+        {
+            /// Fee, for queues in `score` order.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub fee: Option<u64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub size_bytes: Option<u64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub tier: Option<String>,
+            /// Overrides the queue's policy for this item, like the fields below.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            #[schema(minimum = 0, maximum = 10000)]
+            pub max_retries: Option<i64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub backoff: Option<BackoffBody>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub completed_ttl: Option<Span>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub failed_ttl: Option<Span>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub expire_after: Option<Span>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub give_up_after: Option<Span>,
+            /// How long the `idempotency_key` belongs to this item: `while_exists` or `while_unfinished`.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub unique: Option<String>,
+        }
+    }
 }
 
 fn span(what: &'static str, span: Option<Span>) -> Result<Option<towline_domain::Millis>, Refusal> {
