@@ -118,7 +118,7 @@ impl Shared {
         outcome.await.unwrap_or(Err(StoreError::Closed.into()))
     }
 
-    /// `None`: the wait is over, or the broker is stopping. Then `limit` is what held the items back when the receiver looked
+    /// `None`: the wait is over, or the broker is stopping. Then `limit` is what held the items back when the receiver asked the store
     /// last.
     async fn receive_or_wait(
         self: &Arc<Self>,
@@ -134,15 +134,15 @@ impl Shared {
             let delivery = match Arc::clone(self).attempt(request.call(), seen).await {
                 Ok(delivery) => delivery,
                 Err(error) => {
-                    if matches!(error, OperationError::Failed(_)) && guard.has_looked() {
-                        // The next receiver looks later: at once it would meet the same fault.
+                    if matches!(error, OperationError::Failed(_)) && guard.has_rechecked() {
+                        // The next receiver asks later: at once it would meet the same fault.
                         self.receivers.back_off(&request.queue, AFTER_FAULT, self);
                     }
                     return Some(Err(error));
                 }
             };
             if delivery.is_useful() {
-                guard.has_looked();
+                guard.has_rechecked();
                 if let Some(received) = self.fetch_attachments(delivery).await.transpose() {
                     return Some(received);
                 }
@@ -190,12 +190,12 @@ impl Shared {
             };
             match wake_up {
                 Ok(WakeUp::Delivered(delivery)) => {
-                    guard.has_looked();
+                    guard.has_rechecked();
                     if let Some(received) = self.fetch_attachments(delivery).await.transpose() {
                         return Some(received);
                     }
                 }
-                Ok(WakeUp::Look) => {}
+                Ok(WakeUp::Recheck) => {}
                 Err(_) => return None,
             }
         }

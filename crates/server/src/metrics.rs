@@ -53,7 +53,7 @@ impl Metrics {
 
     /// All metrics in the text format of Prometheus.
     pub(crate) async fn render(&self, app: &App) -> Result<Vec<u8>, ProblemResponse> {
-        let snapshot = Snapshot::new();
+        let snapshot = MetricsText::new();
         let metrics = app.broker.store().metrics().await?;
         snapshot.collect(app, &metrics).await?;
         let mut families = self.registry.gather();
@@ -144,11 +144,11 @@ fn metric(label: Option<(&str, &str)>, bounds: &[Duration], counts: &[u64], sum:
 }
 
 /// The metrics that are read for each request of `/metrics`.
-struct Snapshot(Registry);
+struct MetricsText(Registry);
 
-impl Snapshot {
-    fn new() -> Snapshot {
-        Snapshot(Registry::new())
+impl MetricsText {
+    fn new() -> MetricsText {
+        MetricsText(Registry::new())
     }
 
     async fn collect(&self, app: &App, metrics: &StoreMetrics) -> Result<(), ProblemResponse> {

@@ -40,7 +40,7 @@ struct LimiterState {
 #[derive(Debug, Default)]
 struct KindState {
     running: usize,
-    waiters: BTreeMap<Rank, oneshot::Sender<Slot>>,
+    waiters: BTreeMap<Rank, oneshot::Sender<Permit>>,
 }
 
 /// The sort key of the limiter's order, then the order of arrival.
@@ -56,7 +56,7 @@ pub(crate) struct SlotRequest {
 
 /// The right to run one handler. Dropping it frees the slot.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct Permit {
     limiter: ConcurrencyLimiter,
     kind: Arc<str>,
 }
@@ -67,18 +67,18 @@ pub(crate) struct SlotWaiter {
     limiter: ConcurrencyLimiter,
     kind: Arc<str>,
     rank: Rank,
-    slot: oneshot::Receiver<Slot>,
+    slot: oneshot::Receiver<Permit>,
 }
 
 impl SlotWaiter {
-    pub(crate) async fn slot(mut self) -> Option<Slot> {
+    pub(crate) async fn slot(mut self) -> Option<Permit> {
         (&mut self.slot).await.ok()
     }
 }
 
 /// The answer to a [`SlotRequest`].
 pub(crate) enum Admission {
-    Granted(Slot),
+    Granted(Permit),
     Waiting(SlotWaiter),
     Full,
 }
@@ -173,10 +173,10 @@ impl ConcurrencyLimiter {
         Admission::Waiting(SlotWaiter { limiter: self.clone(), kind, rank, slot })
     }
 
-    fn take_slot(&self, state: &mut LimiterState, kind: Arc<str>) -> Slot {
+    fn take_slot(&self, state: &mut LimiterState, kind: Arc<str>) -> Permit {
         state.slots_used += 1;
         state.kinds.entry(Arc::clone(&kind)).or_default().running += 1;
-        Slot { limiter: self.clone(), kind }
+        Permit { limiter: self.clone(), kind }
     }
 
     fn free_slot(&self, kind: &str) {
@@ -210,7 +210,7 @@ impl LimiterState {
         self.slots / SLOTS_PER_RECEIVED_ITEM
     }
 
-    fn next_waiter(&mut self) -> Option<(Arc<str>, oneshot::Sender<Slot>)> {
+    fn next_waiter(&mut self) -> Option<(Arc<str>, oneshot::Sender<Permit>)> {
         let kinds = self.kinds.iter().filter_map(|(kind, of_kind)| {
             let (rank, _) = of_kind.waiters.first_key_value()?;
             let running = if self.order == Order::Balanced { of_kind.running } else { 0 };
@@ -230,7 +230,7 @@ impl LimiterState {
     }
 }
 
-impl Drop for Slot {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.limiter.free_slot(&self.kind);
     }
@@ -262,7 +262,7 @@ mod tests {
             Admission::Granted(slot) => slot,
             _ => panic!("a slot is free"),
         };
-        let mut running: Vec<Slot> = (0..3).map(|_| slot(request("a", 0, 0))).collect();
+        let mut running: Vec<Permit> = (0..3).map(|_| slot(request("a", 0, 0))).collect();
         let all = [request("a", -1, 10), request("b", 0, 30), request("a", -5, 20)];
         let mut waiters: Vec<_> = all
             .into_iter()

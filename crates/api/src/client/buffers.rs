@@ -1,7 +1,7 @@
 //! Calls about buffers. [`Upload`](super::Upload) writes and [`Download`](super::Download) reads a whole
 //! buffer.
 
-use super::transport::{Answer, Call, Repeat, Transport, text};
+use super::transport::{Call, HttpAnswer, Repeat, Transport, text};
 use super::{Client, ClientError, Result, segment};
 use crate::buffer::{
     self, AdoptChunk, BeginBuffer, BufferPage, BufferShown, FailBuffer, FinishBuffer, NewBuffer,
@@ -201,7 +201,7 @@ impl Client {
     }
 }
 
-fn lookup(answer: Answer) -> std::result::Result<ChunkLookup, String> {
+fn lookup(answer: HttpAnswer) -> std::result::Result<ChunkLookup, String> {
     let headers = &answer.headers;
     if answer.status != StatusCode::NO_CONTENT {
         let (hash, chain) = (parse(headers, buffer::HASH)?, parse(headers, buffer::CHAIN)?);

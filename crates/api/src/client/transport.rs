@@ -125,7 +125,7 @@ pub(super) struct Call {
 
 /// A successful answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     /// The body as it arrived. A large body is not copied into one piece.
@@ -318,7 +318,7 @@ impl Transport {
     }
 
     /// Sends a call and reads the whole answer.
-    pub(super) async fn exchange(&self, call: Call) -> Result<Answer> {
+    pub(super) async fn exchange(&self, call: Call) -> Result<HttpAnswer> {
         self.with_retries(call.repeat, || self.attempt(&call)).await
     }
 
@@ -360,11 +360,11 @@ impl Transport {
         })
     }
 
-    async fn attempt(&self, call: &Call) -> std::result::Result<Answer, Failed> {
+    async fn attempt(&self, call: &Call) -> std::result::Result<HttpAnswer, Failed> {
         let response = self.send(call).await?;
         let (status, headers) = (response.status(), response.headers().clone());
         let pieces = self.read(call, response).await?;
-        Ok(Answer { status, headers, pieces })
+        Ok(HttpAnswer { status, headers, pieces })
     }
 
     /// Sends a request. Reads the body only if the server refused.

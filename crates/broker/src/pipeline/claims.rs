@@ -25,7 +25,7 @@ pub(crate) fn claimed(key: &str) -> Option<&str> {
 }
 
 /// What a claim is worth.
-enum Claim {
+enum CommitClaim {
     Committed,
     /// Its item can still commit.
     Open,
@@ -46,7 +46,7 @@ impl Attachments {
                 Err(BufferError::BlobConflict { .. }) => {}
                 Err(error) => return Err(operation_error(error)),
             }
-            if matches!(self.read_claim(store, id, n).await?, Some(Claim::Committed)) {
+            if matches!(self.read_claim(store, id, n).await?, Some(CommitClaim::Committed)) {
                 return Ok(());
             }
         }
@@ -58,8 +58,8 @@ impl Attachments {
     pub(crate) async fn is_claimed(&self, store: &dyn Store, id: &BufferId) -> Result<bool, StoreError> {
         for n in 0..CLAIMS_MAX {
             match self.read_claim(store, id, n).await? {
-                Some(Claim::Void) => {}
-                Some(Claim::Committed | Claim::Open | Claim::Unknown) => return Ok(true),
+                Some(CommitClaim::Void) => {}
+                Some(CommitClaim::Committed | CommitClaim::Open | CommitClaim::Unknown) => return Ok(true),
                 None => break,
             }
         }
@@ -71,28 +71,28 @@ impl Attachments {
         store: &dyn Store,
         id: &BufferId,
         n: u32,
-    ) -> Result<Option<Claim>, StoreError> {
+    ) -> Result<Option<CommitClaim>, StoreError> {
         let by = match self.buffers.get_blob(&key(n, id), CLAIM_BYTES_MAX).await {
             Ok(content) => content,
             Err(BufferError::BlobNotFound { .. }) => return Ok(None),
             Err(error) => return Err(StoreError::ObjectStorage { cause: error.to_string() }),
         };
         let Some(by) = std::str::from_utf8(&by).ok().and_then(|text| text.parse::<ItemId>().ok()) else {
-            return Ok(Some(Claim::Unknown));
+            return Ok(Some(CommitClaim::Unknown));
         };
         let found = store.get(vec![by], FieldSet::NONE).await?.pop().flatten();
-        Ok(Some(found.map_or(Claim::Unknown, |stored| Claim::of(&stored.item, id))))
+        Ok(Some(found.map_or(CommitClaim::Unknown, |stored| CommitClaim::of(&stored.item, id))))
     }
 }
 
-impl Claim {
-    fn of(item: &Item, id: &BufferId) -> Claim {
+impl CommitClaim {
+    fn of(item: &Item, id: &BufferId) -> CommitClaim {
         if item.outcome.outputs.values().any(|output| output == id) {
-            Claim::Committed
+            CommitClaim::Committed
         } else if item.head.lease().is_some() {
-            Claim::Open
+            CommitClaim::Open
         } else {
-            Claim::Void
+            CommitClaim::Void
         }
     }
 }

@@ -37,7 +37,7 @@ impl Shared {
         let mut answers = match self.execute(batch).await {
             Ok(answers) => answers,
             Err(fault) => {
-                piggybacked.into_iter().for_each(|(waiter, _)| waiter.look());
+                piggybacked.into_iter().for_each(|(waiter, _)| waiter.recheck());
                 return Err(fault);
             }
         };
@@ -82,14 +82,14 @@ impl Shared {
                 let delivery = Delivery::new(self, received);
                 match delivery.is_useful() {
                     true => waiter.hand(WakeUp::Delivered(delivery)),
-                    false => waiter.look(),
+                    false => waiter.recheck(),
                 }
                 if has_items {
                     self.receivers.wake_next(&queue, throttle.as_ref(), more, generation, self);
                 }
             }
             // The receiver gets the refusal from a receive of its own.
-            _ => waiter.look(),
+            _ => waiter.recheck(),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! A queue at one of its limits is throttled: a submit wakes no receiver until a lease ends or the time comes that the
 //! store named. Where only some fairness keys are at their limit, items of the other keys still wake receivers.
 //!
-//! **Invariant:** while a receiver waits and an item can be delivered, some receiver is looking or is about to. A
+//! **Invariant:** while a receiver waits and an item can be delivered, some receiver asks the store or is about to. A
 //! receiver that disconnects after being woken passes the wake-up on.
 
 use crate::broker::Shared;
@@ -23,8 +23,8 @@ use towline_store::ReceiveCall;
 /// What a waiting receiver gets.
 pub(crate) enum WakeUp {
     Delivered(Delivery),
-    /// The receiver should look for itself.
-    Look,
+    /// The receiver should ask the store again.
+    Recheck,
 }
 
 /// A receiver that found nothing and waits.
@@ -39,8 +39,8 @@ impl Waiter {
         let _ = self.hand_over.send(wake_up);
     }
 
-    pub(crate) fn look(self) {
-        self.hand(WakeUp::Look);
+    pub(crate) fn recheck(self) {
+        self.hand(WakeUp::Recheck);
     }
 }
 
@@ -48,7 +48,7 @@ impl Waiter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Ticket(u64);
 
-/// Numbers that change when a queue does. A receiver reads them before it looks and compares them before it waits.
+/// Numbers that change when a queue does. A receiver reads them before it asks the store and compares them before it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WakeGeneration {
     /// An item became ready.
@@ -84,7 +84,7 @@ impl Drop for Timer {
     }
 }
 
-/// Maximum time without a look at a throttled queue: its policy may have changed on another server.
+/// Maximum time without a receive from a throttled queue: its policy may have changed on another server.
 const THROTTLE_MAX: Duration = Duration::from_secs(1);
 
 impl Timer {
@@ -180,7 +180,7 @@ impl QueueWaiters {
         while woken < count
             && let Some(waiter) = self.next()
         {
-            waiter.look();
+            waiter.recheck();
             woken += 1;
         }
     }
@@ -209,8 +209,8 @@ pub(crate) struct WaiterGuard<'a> {
     receivers: &'a ReceiveWaiters,
     queue: &'a QueueName,
     ticket: Option<Ticket>,
-    /// It has waited, and may have been woken for an item it has not looked for: if it leaves, another receiver looks.
-    owes_a_look: bool,
+    /// It has waited, and may have been woken for an item it has not asked for: if it leaves, another receiver rechecks.
+    owes_recheck: bool,
 }
 
 impl WaiterGuard<'_> {
@@ -246,7 +246,7 @@ impl WaiterGuard<'_> {
         }
         queue.waiters.push_back((ticket, waiter));
         self.ticket = Some(ticket);
-        self.owes_a_look = true;
+        self.owes_recheck = true;
         Ok(())
     }
 
@@ -257,13 +257,13 @@ impl WaiterGuard<'_> {
         let Some(queue) = all.queues.get_mut(self.queue) else { return false };
         let at = queue.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket);
         let was_waiting = at.is_ok_and(|at| queue.waiters.remove(at).is_some());
-        self.owes_a_look &= !was_waiting;
+        self.owes_recheck &= !was_waiting;
         was_waiting
     }
 
-    /// The receiver has looked and handled the result. Returns whether it owed that look.
-    pub(crate) fn has_looked(&mut self) -> bool {
-        std::mem::replace(&mut self.owes_a_look, false)
+    /// The receiver has asked the store again and handled the result. Returns whether it owed that.
+    pub(crate) fn has_rechecked(&mut self) -> bool {
+        std::mem::replace(&mut self.owes_recheck, false)
     }
 }
 
@@ -275,7 +275,7 @@ impl Drop for WaiterGuard<'_> {
         queue.guards = queue.guards.saturating_sub(1);
         if queue.guards == 0 {
             all.queues.remove(self.queue);
-        } else if self.owes_a_look {
+        } else if self.owes_recheck {
             queue.wake(1);
         }
     }
@@ -302,7 +302,7 @@ impl ReceiveWaiters {
                 all.queues.insert(queue.clone(), new);
             }
         }
-        WaiterGuard { receivers: self, queue, ticket: None, owes_a_look: false }
+        WaiterGuard { receivers: self, queue, ticket: None, owes_recheck: false }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -398,7 +398,7 @@ impl ReceiveWaiters {
         }
     }
 
-    /// Wakes one receiver of every queue to look for updates that this broker does not know of.
+    /// Wakes one receiver of every queue to recheck for updates that this broker does not know of.
     pub(crate) fn wake_one_of_each(&self) {
         let mut all = self.lock();
         let number = all.number();

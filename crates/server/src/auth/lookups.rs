@@ -11,8 +11,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use towline_api::Code;
 use towline_domain::Timestamp;
 
-/// Clients may share a lane, so memory is bounded.
-const LANES: usize = 1024;
+/// Clients may share a queue, so memory is bounded.
+const QUEUES: usize = 1024;
 /// Look-ups of all clients together.
 const LOOKUPS_MAX: usize = 32;
 /// Requests of one client that wait for their look-up.
@@ -20,16 +20,16 @@ const WAITING_MAX: usize = 1000;
 const REPORT_INTERVAL_MS: u64 = 60_000;
 
 #[derive(Debug)]
-struct Lane {
+struct LookupQueue {
     turn: Semaphore,
     waiting: AtomicUsize,
 }
 
 #[derive(Debug)]
 pub(super) struct Lookups {
-    /// Random, so that a client cannot choose an address that shares the lane of another one.
+    /// Random, so that a client cannot choose an address that shares the queue of another one.
     seed: RandomState,
-    lanes: Box<[Lane]>,
+    queues: Box<[LookupQueue]>,
     all: Semaphore,
     /// When an invalid token was last reported.
     reported: AtomicU64,
@@ -52,10 +52,10 @@ impl Drop for Waiting<'_> {
 
 impl Lookups {
     pub(super) fn new() -> Lookups {
-        let lane = || Lane { turn: Semaphore::new(1), waiting: AtomicUsize::new(0) };
+        let queue = || LookupQueue { turn: Semaphore::new(1), waiting: AtomicUsize::new(0) };
         Lookups {
             seed: RandomState::new(),
-            lanes: (0..LANES).map(|_| lane()).collect(),
+            queues: (0..QUEUES).map(|_| queue()).collect(),
             all: Semaphore::new(LOOKUPS_MAX),
             reported: AtomicU64::new(0),
         }
@@ -63,16 +63,16 @@ impl Lookups {
 
     /// Waits until the client may look up a token. Requests of one client take turns in the order of their arrival.
     pub(super) async fn turn(&self, address: IpAddr) -> Result<Turn<'_>, ProblemResponse> {
-        let lane = &self.lanes[self.seed.hash_one(network(address)) as usize % LANES];
-        let waiting = Waiting(&lane.waiting);
-        if lane.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+        let queue = &self.queues[self.seed.hash_one(network(address)) as usize % QUEUES];
+        let waiting = Waiting(&queue.waiting);
+        if queue.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             let detail = format!(
                 "{WAITING_MAX} requests from {address} with tokens that are not in use wait for their check; try again in 1 s"
             );
             return Err(ProblemResponse::new(Code::RateLimited, detail));
         }
         let closed = |_| ProblemResponse::new(Code::Internal, "a semaphore that is never closed is closed");
-        let turn = lane.turn.acquire().await.map_err(closed)?;
+        let turn = queue.turn.acquire().await.map_err(closed)?;
         let all = self.all.acquire().await.map_err(closed)?;
         drop(waiting);
         Ok(Turn { _all: all, _turn: turn })
@@ -101,7 +101,7 @@ mod tests {
         let mut third = Box::pin(lookups.turn("::ffff:192.0.2.1".parse().unwrap()));
         assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
         let free = (0..100).filter(|n| lookups.turn(IpAddr::from([10, 0, 0, *n])).now_or_never().is_some());
-        assert!(free.count() >= 95, "few of 100 other clients share its lane");
+        assert!(free.count() >= 95, "few of 100 other clients share its queue");
         drop(first);
         assert!((&mut third).now_or_never().is_none());
         drop((&mut second).now_or_never().expect("the second was first in line").unwrap());
@@ -128,7 +128,7 @@ mod tests {
         drop(turns);
         drop(block_on(waiting.remove(0)).unwrap());
         drop(block_on(lookups.turn(address(9999))).unwrap());
-        assert!(lookups.lanes.iter().all(|lane| lane.waiting.load(Ordering::Relaxed) == 0));
+        assert!(lookups.queues.iter().all(|queue| queue.waiting.load(Ordering::Relaxed) == 0));
     }
 
     #[test]

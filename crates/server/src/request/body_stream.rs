@@ -36,11 +36,11 @@ pub(crate) struct BodyStream {
     /// The content length, or 0.
     announced: usize,
     /// `None` until the client makes the server wait.
-    pace: Option<Pace>,
+    pace: Option<ArrivalPace>,
 }
 
 /// How fast a body arrives.
-struct Pace {
+struct ArrivalPace {
     deadline: Pin<Box<Sleep>>,
     slow_after: Pin<Box<Sleep>>,
     slow: Option<Slow>,
@@ -74,7 +74,7 @@ impl BodyStream {
             if self.bytes > self.bytes_max {
                 return Err(too_large(format!("more than {}", self.bytes_max), self.bytes_max));
             }
-            if let Some(Pace { deadline, .. }) = &mut self.pace {
+            if let Some(ArrivalPace { deadline, .. }) = &mut self.pace {
                 let later = deadline.deadline() + time_for(data.len());
                 deadline.as_mut().reset(later);
             }
@@ -85,7 +85,7 @@ impl BodyStream {
 
     /// Waits for the next frame. `None`: the body is complete.
     async fn wait(&mut self) -> Result<Option<Frame<Bytes>>, ProblemResponse> {
-        let Pace { deadline, slow_after, slow } = self.pace.get_or_insert_with(|| Pace {
+        let ArrivalPace { deadline, slow_after, slow } = self.pace.get_or_insert_with(|| ArrivalPace {
             deadline: Box::pin(sleep(ARRIVAL_MAX + time_for(self.bytes))),
             slow_after: Box::pin(sleep(SLOW_AFTER)),
             slow: None,

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::event::Event;
 use crate::handler::{Codecs, Handler, HandlerInput, HandlerResult};
-use crate::limiter::{Admission, Slot, SlotRequest};
+use crate::limiter::{Admission, Permit, SlotRequest};
 use crate::outcome::Failure;
 use crate::ports::PortError;
 use crate::work::Kind;
@@ -61,7 +61,7 @@ impl Engine {
         running: &Arc<RunningAttempt>,
         admission: Option<Admission>,
     ) -> Result<(), PortError> {
-        let slot: Option<Slot> = match admission {
+        let slot: Option<Permit> = match admission {
             Some(Admission::Granted(slot)) => Some(slot),
             Some(Admission::Waiting(waiter)) => waiter.slot().await,
             Some(Admission::Full) | None => None,
