@@ -278,3 +278,35 @@ fn invalid(what: &'static str, message: String) -> Refusal {
 fn object(text: &str) -> Result<BTreeMap<String, &RawValue>, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towline_domain::limits::*;
+
+    /// `enqueue` refuses early what a server would refuse. Its numbers are those of the API.
+    #[test]
+    fn enqueue_has_the_limits_of_the_domain() {
+        let sql = include_str!("../migrations/0001_store_enqueue.sql");
+        let days = Millis::MAX.0 / Millis::days(1).0;
+        for expected in [
+            format!("'params', enqueue.params, {PARAMS_MAX}, {PARAM_NAME_BYTES_MAX}, NULL)"),
+            format!("'tags', enqueue.tags, {TAGS_MAX}, {TAG_KEY_BYTES_MAX}, {TAG_VALUE_BYTES_MAX})"),
+            format!("'inputs', enqueue.inputs, {SLOTS_MAX}, {SLOT_NAME_BYTES_MAX}, {BUFFER_ID_BYTES_MAX})"),
+            format!("'idempotency_key', enqueue.idempotency_key, {KEY_BYTES_MAX})"),
+            format!("'item_group', enqueue.item_group, {LABEL_BYTES_MAX})"),
+            format!("'fairness_key', enqueue.fairness_key, {LABEL_BYTES_MAX})"),
+            format!("'source', enqueue.source, {LABEL_BYTES_MAX})"),
+            format!("octet_length(enqueue.params::text) > {PARAMS_BYTES_MAX} THEN"),
+            format!("enqueue.priority BETWEEN {} AND {},", i16::MIN, i16::MAX),
+            format!("enqueue.max_retries NOT BETWEEN 0 AND {RETRIES_MAX} THEN"),
+            format!("enqueue.expire_after > interval '{days} days'"),
+            format!("enqueue.delay NOT BETWEEN interval '0' AND interval '{days} days'"),
+            format!("octet_length(body) > {FIELD_BYTES_MAX} THEN"),
+        ] {
+            assert!(sql.contains(&expected), "`enqueue` has no {expected:?}");
+        }
+        // The hints name them in other words.
+        assert_eq!((PARAMS_BYTES_MAX, FIELD_BYTES_MAX), (1 << 20, 4 << 20));
+    }
+}

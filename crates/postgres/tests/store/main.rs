@@ -17,6 +17,7 @@ mod migrations;
 mod opening;
 mod peers;
 mod plans;
+mod prefetch;
 mod races;
 mod reclaim;
 mod reserved_port;
