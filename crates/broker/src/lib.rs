@@ -14,6 +14,9 @@ mod damage;
 mod delivery;
 pub mod entropy;
 mod feed;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod golden;
 mod groups;
 mod latency;
 mod ownership;

@@ -73,3 +73,71 @@ impl CatalogCache {
         *self.0.lock() = catalog;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towline_domain::{
+        Backoff, FailureKind, Fairness, Flow, LeaseRule, Millis, Order, Policy, QueueState, Rate, Schema,
+        Timestamp, Unique,
+    };
+
+    #[test]
+    fn a_stored_queue_stays_readable() {
+        let policy = Policy {
+            visibility_timeout: Millis(1),
+            max_retries: 2,
+            backoff: Backoff::default(),
+            completed_ttl: Some(Millis(3)),
+            failed_ttl: None,
+            output_ttl: Some(Millis(4)),
+            expire_after: Some(Millis(5)),
+            give_up_after: Some(Millis(6)),
+            poison_after: Some(7),
+            order: Order::Fifo,
+            depth_limit: Some(8),
+            dead_letter_queue: Some("dead".parse().unwrap()),
+            dead_letter: [FailureKind::Explicit].into(),
+            unique: Unique::WhileUnfinished,
+            lease: LeaseRule::default(),
+            tally_tags: ["region".to_owned()].into(),
+            flow: Flow {
+                concurrency: Some(9),
+                rate: Some(Rate::new(10, Millis(1000))),
+                fairness: Some(Fairness { weights: [("k".to_owned(), 2)].into() }),
+                concurrency_per_key: Some(11),
+            },
+        };
+        let queue = Queue {
+            id: QueueId(12),
+            name: "jobs".parse().unwrap(),
+            schema: Schema {
+                inputs: [("in".parse().unwrap(), true)].into(),
+                output_params: [("out".parse().unwrap(), false)].into(),
+                ..Schema::default()
+            },
+            policy,
+            state: QueueState::Closed { since: Timestamp(13) },
+            paused: true,
+            created_at: Timestamp(14),
+            revision: 15,
+        };
+        assert_eq!(code::to_json(&queue), GOLDEN);
+        assert_eq!(read_queue(GOLDEN).unwrap(), queue);
+        let later = GOLDEN.replacen('{', r#"{"added_later":[1],"#, 1);
+        assert_eq!(read_queue(&later).unwrap(), queue);
+    }
+
+    const GOLDEN: &str = concat!(
+        r#"{"id":12,"name":"jobs","schema":{"inputs":{"in":true},"outputs":{},"input_params":{},"#,
+        r#""output_params":{"out":false}},"policy":{"visibility_timeout":1,"max_retries":2,"#,
+        r#""backoff":{"growth":{"exponential":{"base":1000,"factor_permille":2000,"cap":300000}},"#,
+        r#""jitter":{"random":{"permille":500}}},"completed_ttl":3,"failed_ttl":null,"output_ttl":4,"#,
+        r#""expire_after":5,"give_up_after":6,"poison_after":7,"order":"fifo","depth_limit":8,"#,
+        r#""dead_letter_queue":"dead","dead_letter":["explicit"],"unique":"while_unfinished","#,
+        r#""lease":{"ack_timeout":null,"renewal_permille":null,"renewals_max":null},"#,
+        r#""tally_tags":["region"],"flow":{"concurrency":9,"rate":{"count":10,"per":1000,"burst":1},"#,
+        r#""fairness":{"weights":{"k":2}},"concurrency_per_key":11}},"state":{"closed":{"since":13}},"#,
+        r#""paused":true,"created_at":14,"revision":15}"#,
+    );
+}

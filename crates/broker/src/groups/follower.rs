@@ -58,13 +58,13 @@ async fn follow(shared: &Arc<Shared>) -> Result<()> {
         return Ok(());
     };
     shared.groups.begun.store(true, Ordering::Release);
-    shared.groups.epoch.fetch_max(progress.epoch, Ordering::AcqRel);
+    shared.groups.recount_number.fetch_max(progress.recount_number, Ordering::AcqRel);
     let follower = match progress.cursor() {
         Some(cursor) => follow_after(shared, cursor).await?,
         None => None,
     };
     let mut counter = Counter { shared, dependents: Dependents::default(), is_caught_up: false, unsaved: 0 };
-    let Some(mut follower) = follower else { return counter.start_epoch().await };
+    let Some(mut follower) = follower else { return counter.recount_all().await };
     counter.load_dependents().await?;
     shared.groups.at.send_replace(Some(follower.cursor().clone()));
     counter.resolve_after_catch_up(follower.cursor()).await?;
@@ -78,10 +78,10 @@ async fn follow(shared: &Arc<Shared>) -> Result<()> {
             Err(FollowError::TooSlow | FollowError::TooMany(_)) => {
                 match follow_after(shared, follower.cursor().clone()).await? {
                     Some(again) => follower = again,
-                    None => return counter.start_epoch().await,
+                    None => return counter.recount_all().await,
                 }
             }
-            Err(FollowError::Gone) => return counter.start_epoch().await,
+            Err(FollowError::Gone) => return counter.recount_all().await,
             Err(FollowError::Stopping) => return counter.save(follower.cursor()).await,
             Err(FollowError::Store(fault)) => return Err(fault),
         }
@@ -130,16 +130,16 @@ fn changes_counts(event: &Event, state: Option<StateKind>) -> bool {
 
 impl Counter<'_> {
     /// Events were missed: every group is recounted when it is next read.
-    async fn start_epoch(&mut self) -> Result<()> {
+    async fn recount_all(&mut self) -> Result<()> {
         tracing::warn!("events were deleted before they were counted; groups are recounted from their items");
         let now = feed::now(self.shared).await?;
-        self.shared.groups.epoch.fetch_add(1, Ordering::AcqRel);
+        self.shared.groups.recount_number.fetch_add(1, Ordering::AcqRel);
         self.save(&now).await
     }
 
     async fn save(&mut self, at: &EventCursor) -> Result<()> {
-        let epoch = self.shared.groups.epoch.load(Ordering::Acquire);
-        let operation = Shared::save_progress(&Progress::new(at, epoch))?;
+        let recount_number = self.shared.groups.recount_number.load(Ordering::Acquire);
+        let operation = Shared::save_progress(&Progress::new(at, recount_number))?;
         self.shared.execute(vec![operation]).await?;
         self.unsaved = 0;
         Ok(())
@@ -207,7 +207,7 @@ impl Counter<'_> {
         self.add_dependents(new_dependents, &mut check).await?;
         if queue_deleted {
             // There are no events for the items of a deleted queue, so every group is recounted when it is next read.
-            self.shared.groups.epoch.fetch_add(1, Ordering::AcqRel);
+            self.shared.groups.recount_number.fetch_add(1, Ordering::AcqRel);
             self.shared.groups.waiters.wake_all();
             self.load_dependents().await?;
             check.extend(self.dependents.all());

@@ -31,16 +31,16 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Poll interval of a caller that waits for a group.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const TRIES: u32 = 100;
-/// The record of a new group has epoch 0: its first read finds out whether an earlier record expired, and whether clients
+/// The record of a new group has recount number 0: its first read finds out whether an earlier record expired, and whether clients
 /// submitted members without a broker (SQL transactions).
-const FIRST_EPOCH: u64 = 1;
+const FIRST_RECOUNT_NUMBER: u64 = 1;
 
 pub(crate) struct Groups {
     /// The store has a record of the cursor from which groups are counted.
     begun: AtomicBool,
     wake: Notify,
-    /// A group that was last recounted in an earlier epoch is recounted when it is read.
-    epoch: AtomicU64,
+    /// A group that was last recounted with a smaller number is recounted when it is read.
+    recount_number: AtomicU64,
     /// Up to which event this broker has counted.
     at: watch::Sender<Option<EventCursor>>,
     waiters: Results<GroupTag>,
@@ -51,7 +51,7 @@ impl Default for Groups {
         Groups {
             begun: AtomicBool::new(false),
             wake: Notify::new(),
-            epoch: AtomicU64::new(FIRST_EPOCH),
+            recount_number: AtomicU64::new(FIRST_RECOUNT_NUMBER),
             at: watch::Sender::new(None),
             waiters: Results::default(),
         }
@@ -112,7 +112,7 @@ impl Shared {
     /// Stores the cursor from which groups are counted. Must happen before the first member is submitted.
     pub(crate) async fn begin_groups(&self) -> Result<()> {
         if self.read_progress().await?.is_none() {
-            let progress = Progress::new(&feed::now(self).await?, FIRST_EPOCH);
+            let progress = Progress::new(&feed::now(self).await?, FIRST_RECOUNT_NUMBER);
             self.begin_progress(&progress).await?;
         }
         self.groups.begun.store(true, Ordering::Release);
@@ -135,11 +135,11 @@ impl Shared {
     async fn group_counts(&self, name: &str) -> Result<GroupCounts> {
         let tag = GroupTag::of(name);
         for _ in 0..TRIES {
-            let epoch = self.groups.epoch.load(Ordering::Acquire);
+            let recount_number = self.groups.recount_number.load(Ordering::Acquire);
             // Before the record is read, so that the record counts all events up to here.
             let counted = self.counted_through().await?;
             let seen = self.read_groups(&[tag]).await?.pop().unwrap_or_default();
-            if let Some(group) = seen.group.as_ref().filter(|group| group.epoch >= epoch) {
+            if let Some(group) = seen.group.as_ref().filter(|group| group.recount_number >= recount_number) {
                 return Ok(group.counts);
             }
             let known = seen.group.as_ref().map(|group| (group.counts, group.counted_through(counted)));
@@ -147,7 +147,7 @@ impl Shared {
             if seen.group.is_none() && counts.members == 0 {
                 return Ok(counts);
             }
-            if self.put_group(tag, seen, &Group::counted(counts, &at, epoch)).await? {
+            if self.put_group(tag, seen, &Group::counted(counts, &at, recount_number)).await? {
                 return Ok(counts);
             }
         }

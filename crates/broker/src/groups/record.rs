@@ -22,7 +22,7 @@ const TRIES: u32 = 100;
 pub(super) struct Progress {
     at: String,
     /// Counts the times after which groups have to be recounted: missed events, and deleted queues.
-    pub(super) epoch: u64,
+    pub(super) recount_number: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -30,8 +30,8 @@ pub(super) struct Group {
     pub(super) counts: GroupCounts,
     /// The cursor of the last counted event, as text.
     at: String,
-    /// The epoch of the last recount; 0 if there was none.
-    pub(super) epoch: u64,
+    /// The number of its last recount; 0 if there was none.
+    pub(super) recount_number: u64,
 }
 
 /// A group, and the stored bytes that a replacement compares.
@@ -60,8 +60,8 @@ fn decode(record: Option<KvRecord>) -> Seen {
 }
 
 impl Progress {
-    pub(super) fn new(at: &EventCursor, epoch: u64) -> Progress {
-        Progress { at: at.to_string(), epoch }
+    pub(super) fn new(at: &EventCursor, recount_number: u64) -> Progress {
+        Progress { at: at.to_string(), recount_number }
     }
 
     /// `None`: the text is not a cursor.
@@ -71,8 +71,8 @@ impl Progress {
 }
 
 impl Group {
-    pub(super) fn counted(counts: GroupCounts, at: &EventCursor, epoch: u64) -> Group {
-        Group { counts, at: at.to_string(), epoch }
+    pub(super) fn counted(counts: GroupCounts, at: &EventCursor, recount_number: u64) -> Group {
+        Group { counts, at: at.to_string(), recount_number }
     }
 
     /// The cursor up to which all events of the group are counted. `counted`: up to which those of all groups are.
@@ -113,7 +113,7 @@ pub(super) fn add(counts: &mut GroupCounts, event: &Event) {
 /// Makes the next broker of a store count its groups, from their items, and resolve dependencies. For an import, which has no
 /// events of the members.
 pub fn begin_groups() -> Result<Operation> {
-    Shared::save_progress(&Progress { at: String::new(), epoch: 0 })
+    Shared::save_progress(&Progress { at: String::new(), recount_number: 0 })
 }
 
 impl Shared {
@@ -122,7 +122,7 @@ impl Shared {
         Ok(found.map(|record| {
             rmp_serde::from_slice(&record.value).unwrap_or_else(|error| {
                 tracing::error!("the cursor of the groups does not decode; groups are recounted: {error}");
-                Progress { at: String::new(), epoch: super::FIRST_EPOCH }
+                Progress { at: String::new(), recount_number: super::FIRST_RECOUNT_NUMBER }
             })
         }))
     }
@@ -215,4 +215,32 @@ fn won(answer: Option<&towline_store::Answered>) -> Result<Option<bool>> {
         Some(Err(error)) => Err(error.clone().into_fault()),
         _ => Ok(None),
     }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::golden;
+
+    const CURSOR: &str = "AAAAAQAAAAAAAAAHAAAAAw";
+
+    #[test]
+    fn a_stored_group_stays_readable() {
+        let counts = GroupCounts { members: 9, completed: 4, failed: 2, removed: 1 };
+        let group = Group { counts, at: CURSOR.to_owned(), recount_number: 3 };
+        golden::check(&group, GROUP);
+    }
+
+    #[test]
+    fn stored_progress_stays_readable() {
+        golden::check(&Progress { at: CURSOR.to_owned(), recount_number: 3 }, PROGRESS_BYTES);
+    }
+
+    const GROUP: &str = concat!(
+        "83a6636f756e747384a76d656d6265727309a9636f6d706c6574656404a66661696c656402a772656d6f76656401a261",
+        "74b641414141415141414141414141414148414141414177ae7265636f756e745f6e756d62657203",
+    );
+    const PROGRESS_BYTES: &str =
+        "82a26174b641414141415141414141414141414148414141414177ae7265636f756e745f6e756d62657203";
 }

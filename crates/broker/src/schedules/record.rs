@@ -81,3 +81,73 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::golden;
+    use towline_domain::schedule::{CatchUp, Overlap, Rhythm, ScheduleError, ScheduleTally, Spec, Template};
+    use towline_domain::{Body, ItemId, Millis, Overrides, Timestamp};
+
+    #[test]
+    fn a_stored_schedule_stays_readable() {
+        let body = Body { tags: [("k".to_owned(), "v".to_owned())].into(), ..Body::default() };
+        let item = Template {
+            priority: -1,
+            delay: Millis(5),
+            overrides: Overrides { max_retries: Some(2), ..Overrides::default() },
+            body,
+            blob: Some(Bytes::from_static(b"payload")),
+            ..Template::default()
+        };
+        let spec = Spec {
+            queue: "jobs".parse().unwrap(),
+            rhythm: Rhythm::Cron { cron: "0 6 * * *".to_owned(), time_zone: "Europe/Berlin".to_owned() },
+            start: Some(Timestamp(1)),
+            end: Some(Timestamp(2)),
+            jitter: Some(Millis(3)),
+            catch_up: CatchUp::All { max: 4 },
+            overlap: Overlap::Skip,
+            item,
+        };
+        let error = ScheduleError {
+            at: Timestamp(5),
+            occurrence: Timestamp(6),
+            code: "queue_full".to_owned(),
+            message: "no room".to_owned(),
+        };
+        let schedule = Schedule {
+            name: "nightly".parse().unwrap(),
+            uid: uuid::Uuid::from_u128(7),
+            spec,
+            created_at: Timestamp(8),
+            changed_at: Timestamp(9),
+            anchor: Timestamp(10),
+            paused: true,
+            next: Some(Timestamp(11)),
+            last: Some(Timestamp(12)),
+            last_item: Some(ItemId(uuid::Uuid::from_u128(13))),
+            tally: ScheduleTally { submitted: 14, missed: 15, skipped: 16, refused: 17 },
+            error: Some(error),
+        };
+        golden::check(&schedule, GOLDEN);
+    }
+
+    const GOLDEN: &str = concat!(
+        "8ca46e616d65a76e696768746c79a3756964c41000000000000000000000000000000007a47370656388a57175657565",
+        "a46a6f6273a672687974686d81a443726f6e82a463726f6ea9302036202a202a202aa974696d655f7a6f6e65ad457572",
+        "6f70652f4265726c696ea5737461727401a3656e6402a66a697474657203a863617463685f757081a3416c6c81a36d61",
+        "7804a76f7665726c6170a4536b6970a46974656d88a87072696f72697479ffa564656c617905a96f7665727269646573",
+        "87ab6d61785f7265747269657302a76261636b6f6666c0ad636f6d706c657465645f74746cc0aa6661696c65645f7474",
+        "6cc0ac6578706972655f6166746572c0ad676976655f75705f6166746572c0a6756e69717565c0a4626f64798eaf6964",
+        "656d706f74656e63795f6b6579c0a5636c61696dc0a47461677381a16ba176ac666169726e6573735f6b6579c0a56772",
+        "6f7570c0a6706172656e74c0a6736f75726365c0a6696e7075747380a6706172616d7380a3666565c0aa73697a655f62",
+        "79746573c0a474696572c0a57472616365c0ab7265706c6163655f6b6579c0aa73746174655f626c6f62c0a4626c6f62",
+        "c4077061796c6f6164a86d65746164617461c0aa706172616d6574657273c0aa637265617465645f617408aa6368616e",
+        "6765645f617409a6616e63686f720aa6706175736564c3a46e6578740ba46c6173740ca96c6173745f6974656dc41000",
+        "00000000000000000000000000000da574616c6c7984a97375626d69747465640ea66d69737365640fa7736b69707065",
+        "6410a77265667573656411a56572726f7284a2617405aa6f6363757272656e636506a4636f6465aa71756575655f6675",
+        "6c6ca76d657373616765a76e6f20726f6f6d",
+    );
+}

@@ -320,6 +320,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_stored_token_stays_readable() {
+        let stored = StoredToken {
+            name: "ops".to_owned(),
+            hash: "00".repeat(32),
+            scopes: vec!["admin".to_owned(), "queue:a:read".to_owned()],
+            created_at: 1,
+            expires_at: Some(2),
+            revoked_at: Some(3),
+            rate_limit: Some(RateLimit { per_second: 4, burst: Some(5) }),
+        };
+        let text = format!(
+            "{{\"name\":\"ops\",\"hash\":\"{}\",\"scopes\":[\"admin\",\"queue:a:read\"],\"created_at\":1,\"expires_at\":2,\
+             \"revoked_at\":3,\"rate_limit\":{{\"per_second\":4,\"burst\":5}}}}",
+            "00".repeat(32)
+        );
+        assert_eq!(serde_json::to_string(&stored).unwrap(), text);
+        let later = text.replacen('{', "{\"added_later\":[1],", 1);
+        for text in [&text, &later] {
+            let read: StoredToken = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap(), serde_json::to_string(&stored).unwrap());
+        }
+    }
+
     #[tokio::test]
     async fn tokens_are_created_found_listed_and_revoked() {
         let store = ReferenceStore::new(Arc::new(ManualClock::new(NOW)), 0);

@@ -72,3 +72,29 @@ impl Engine {
         Ok(self.result_record(&envelope.id).await?.filter(|record| record.round == envelope.round))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_result_record_stays_readable() {
+        let record = |result: Option<&str>, error: Option<&str>, joined| ResultRecord {
+            kind: "k".to_owned(),
+            round: 2,
+            result: result.map(str::to_owned),
+            error: error.map(str::to_owned),
+            joined,
+        };
+        for (record, golden) in [
+            (record(Some("1"), None, true), r#"{"kind":"k","round":2,"result":"1","joined":true}"#),
+            (record(None, Some("no"), false), r#"{"kind":"k","round":2,"error":"no"}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&record).unwrap(), golden);
+            assert_eq!(serde_json::from_str::<ResultRecord>(golden).unwrap(), record);
+            let later = golden.replacen('{', r#"{"added_later":[1],"#, 1);
+            assert_eq!(serde_json::from_str::<ResultRecord>(&later).unwrap(), record);
+        }
+    }
+}
