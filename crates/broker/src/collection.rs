@@ -5,7 +5,7 @@
 //! rounds, so a restart loses nothing.
 
 use crate::broker::Shared;
-use crate::ownership::{Ownership, OwnershipError, claim_buffers};
+use crate::ownership::{Ownership, OwnershipError, TakeOver, claim_buffers};
 use crate::pipeline::attachments::{Attachments, BufferBinding, FieldKey, KEPT};
 use crate::pipeline::claims::claimed;
 use futures::FutureExt;
@@ -125,8 +125,8 @@ impl Shared {
     async fn collect(self: &Arc<Self>, rule: CollectionRule) -> Result<(), CollectionError> {
         let Some(attachments) = &self.attachments else { return Ok(()) };
         // Another store may have adopted the place since the start, or a database may have joined this one.
-        let owned =
-            claim_buffers(&attachments.buffers, &self.store.identity(), false, self.clock.now()).await?;
+        let (buffers, identity) = (&attachments.buffers, self.store.identity());
+        let owned = claim_buffers(buffers, &identity, TakeOver::Never, self.clock.now()).await?;
         if owned == Ownership::Undecided {
             return Ok(());
         }

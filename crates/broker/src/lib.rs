@@ -38,7 +38,7 @@ pub use counters::{OperationCounts, VERBS};
 pub use feed::{FollowError, Follower};
 pub use groups::begin_groups;
 pub use latency::{CALLS, LATENCY_BOUNDS, Latency};
-pub use ownership::{Ownership, OwnershipError, claim_buffers};
+pub use ownership::{Ownership, OwnershipError, TakeOver, claim_buffers};
 pub use pace::Pace;
 pub use pipeline::attach::Storage;
 pub use pipeline::attachments::{AccessError, OffloadRule};

@@ -23,12 +23,26 @@ pub enum Ownership {
     Undecided,
 }
 
+/// From which owners a store may take a place over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakeOver {
+    Never,
+    /// From the original or another copy of this store, because the place was copied with the store.
+    FromOriginal,
+    FromAny,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum OwnershipError {
     #[error(transparent)]
     Storage(#[from] BufferError),
     #[error("it belongs to the store {owner}, and this server uses the store {store}")]
     Foreign { owner: String, store: String },
+    #[error(
+        "it belongs to the store {owner}, and this server uses a copy of that store (a restored backup or dump), {store}: it \
+         would delete what the original has stored since"
+    )]
+    Copy { owner: String, store: String },
     #[error("it belongs to the databases {owner}, and this server names only {store} of them")]
     Part { owner: String, store: String },
     #[error(
@@ -37,11 +51,12 @@ pub enum OwnershipError {
     Unknown,
 }
 
-/// Makes the store the owner of the place if the place has no owner. Refuses the place of another store, unless `adopt`.
+/// Makes the store the owner of the place if the place has no owner. Refuses the place of another store, unless `take_over` allows
+/// it.
 pub async fn claim_buffers(
     buffers: &Buffers,
     store: &StoreIdentity,
-    adopt: bool,
+    take_over: TakeOver,
     now: Timestamp,
 ) -> Result<Ownership, OwnershipError> {
     let own = Owner { stores: store.parts.clone(), since_ms: now.0 };
@@ -54,6 +69,12 @@ pub async fn claim_buffers(
             Err(BufferError::Full { .. }) => return Ok(Ownership::Undecided),
             Err(error) => return Err(error.into()),
         },
+    };
+    let is_copy = store.is_copy_of(&owner.stores);
+    let adopt = match take_over {
+        TakeOver::Never => false,
+        TakeOver::FromOriginal => is_copy,
+        TakeOver::FromAny => true,
     };
     match relation(&owner.stores, store) {
         Relation::Same => Ok(Ownership::Owned),
@@ -69,6 +90,7 @@ pub async fn claim_buffers(
             Ok(Ownership::Adopted { from: owner.to_string() })
         }
         Relation::Part | Relation::Foreign if adopt => Err(OwnershipError::Unknown),
+        _ if is_copy => Err(OwnershipError::Copy { owner: owner.to_string(), store: own.to_string() }),
         Relation::Part => Err(OwnershipError::Part { owner: owner.to_string(), store: own.to_string() }),
         Relation::Foreign => {
             Err(OwnershipError::Foreign { owner: owner.to_string(), store: own.to_string() })

@@ -539,7 +539,7 @@ impl Store for ReferenceStore {
     }
 
     fn identity(&self) -> StoreIdentity {
-        StoreIdentity::of(self.lock().salt)
+        StoreIdentity::of(self.lock().salt, 0)
     }
 
     fn metrics(&self) -> BoxFuture<'_, Result<StoreMetrics>> {

@@ -329,7 +329,7 @@ impl Store for Embedded {
     }
 
     fn identity(&self) -> StoreIdentity {
-        StoreIdentity::of(self.meta.salt)
+        StoreIdentity::of(self.meta.salt, self.meta.history)
     }
 
     fn tally(&self, queue: QueueName, range: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {

@@ -51,6 +51,7 @@ fn event_cursors_of_a_store_and_of_its_copies_are_not_valid_in_each_other() {
         block_on(store.events(from.clone(), 1)).unwrap() != Events::Elsewhere
     };
     let store = new_store(&source);
+    let identity = store.identity();
     submit(&store, "before the backup");
     let before = after_all(&store);
     store.backup(&backup).unwrap();
@@ -64,9 +65,13 @@ fn event_cursors_of_a_store_and_of_its_copies_are_not_valid_in_each_other() {
     submit(&restored, "and another one");
     assert!(!is_known(&restored, &before) && !is_known(&restored, &after));
     let own = after_all(&restored);
+    let copied = restored.identity();
+    assert!(copied.is_copy_of(&identity.parts), "a place for buffers belongs to one of the two");
     drop(restored);
-    assert!(is_known(&try_open(&copy).unwrap(), &own), "a copy keeps its history");
+    let restored = try_open(&copy).unwrap();
+    assert!(is_known(&restored, &own) && restored.identity() == copied, "a copy keeps its history");
     let store = try_open(&source).unwrap();
+    assert_eq!(store.identity(), identity);
     assert!(is_known(&store, &before) && is_known(&store, &after) && !is_known(&store, &own));
 }
 

@@ -34,6 +34,7 @@ use towline_store::{
 pub struct Postgres {
     calls: mpsc::Sender<Call>,
     reader: Reader,
+    identity: StoreIdentity,
     waiting_max: usize,
     exchange: Arc<HintExchange>,
     metrics: Arc<StdMutex<StoreMetrics>>,
@@ -83,15 +84,16 @@ impl Postgres {
             client.execute(query!("update_home"), &[]).await?;
             let row = client.query_one("SELECT salt, history FROM catalog", &[]).await?;
             let (salt, history): (i64, i32) = (row.get(0), row.get(1));
-            let event_store = EventId::store_of(salt.cast_unsigned(), history.cast_unsigned());
+            let (salt, history) = (salt.cast_unsigned(), history.cast_unsigned());
+            let event_store = EventId::store_of(salt, history);
             let latest = client.query_one("SELECT max(decided_at) FROM sessions", &[]).await?;
             let latest = latest.get::<_, Option<i64>>(0).map_or(Timestamp(0), timestamp);
             let reading = timestamp(client.query_one(query!("read_clock"), &[]).await?.get(0));
             let queues = client.query(query!("read_changed_queues"), &[&-1_i64]).await?;
             let clock = SteadyClock::new(time, reading, latest);
-            Ok((salt.cast_unsigned(), event_store, clock, queues))
+            Ok((salt, history, event_store, clock, queues))
         };
-        let (salt, event_store, clock, queues) = read.await.map_err(|error| fault(&error))?;
+        let (salt, history, event_store, clock, queues) = read.await.map_err(|error| fault(&error))?;
         let clock = Arc::new(clock);
         let mut queue_catalog = Catalog::default();
         queue_catalog.learn(&queues)?;
@@ -132,7 +134,8 @@ impl Postgres {
         }
         tasks.push(tokio::spawn(expiry::run(reader.clone(), shared.clock.clone())).abort_handle());
         tasks.push(tokio::spawn(inbox::run(shared, reader.clone())).abort_handle());
-        Ok(Postgres { calls, reader, waiting_max: options.waiting_max, exchange, metrics, tasks })
+        let (identity, waiting_max) = (StoreIdentity::of(salt, history), options.waiting_max);
+        Ok(Postgres { calls, reader, identity, waiting_max, exchange, metrics, tasks })
     }
 
     /// Waits for hints from other servers. Each hint is returned once, so only one task may call this.
@@ -210,7 +213,7 @@ impl Store for Postgres {
     }
 
     fn identity(&self) -> StoreIdentity {
-        StoreIdentity::of(self.reader.salt)
+        self.identity.clone()
     }
 
     fn tally(&self, queue: QueueName, asked: TallyRange) -> BoxFuture<'_, Result<Option<Vec<TallyRow>>>> {

@@ -369,3 +369,29 @@ fn buffers_in_a_bucket_are_not_part_of_a_backup_which_says_so() {
     let restored = restore(&out, &server.directory().join("restored"));
     assert!(restored.stderr.contains("--buffers s3://bucket/queue"), "{restored:?}");
 }
+
+/// The restored store does not know what the original has stored since, and would delete it.
+#[test]
+fn a_restored_store_refuses_the_place_of_the_original_until_it_may_adopt_it() {
+    let mut server = Server::start_prepared(|directory| {
+        let place = directory.join("place").display().to_string();
+        let mut settings: Vec<(String, String)> = vec![("TOWLINE_BUFFERS".to_owned(), place)];
+        settings.extend(SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        settings
+    });
+    server.ok(&["queue", "create", "jobs"]);
+    let (out, data) = (server.directory().join("out"), server.directory().join("restored"));
+    Run::of(&mut backup(&server, &out)).ok(&["backup"]);
+    let id = submit_large(&server, 1);
+    restore(&out, &data).ok(&["restore"]);
+    let place = server.directory().join("place");
+    let mut serve = towline(&["serve", "--listen", "127.0.0.1:0"]);
+    let refused = Run::of(serve.arg("--data").arg(&data).arg("--buffers").arg(&place));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    for words in ["a copy of that store", "--adopt-buffers", "--buffers"] {
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+    server.restart();
+    let item = server.json(&["item", "show", &id, "--fields", "payload", "-o", "json"]);
+    assert_eq!(item["id"], id.as_str());
+}

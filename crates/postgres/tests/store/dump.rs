@@ -39,12 +39,16 @@ fn a_restored_dump_of_the_schema_is_the_complete_store() {
         other => panic!("{other:?}"),
     };
     let (original, copied) = (cursor(&store), cursor(&copy));
+    // Nor does the copy take the original's place for buffers for its own.
+    assert!(copy.identity().is_copy_of(&store.identity().parts));
     assert_eq!(block_on(copy.events(original.clone(), 1)).unwrap(), Events::Elsewhere);
     assert_eq!(block_on(store.events(copied.clone(), 1)).unwrap(), Events::Elsewhere);
     drop(copy);
+    let identity = store.identity();
     let copy = open(&config, "towline", Time::Database).unwrap();
     assert!(matches!(block_on(copy.events(copied, 1)).unwrap(), Events::Page(_)), "a copy has one history");
     let again = open(&server.config(), "towline", Time::Database).unwrap();
+    assert_eq!(again.identity(), identity);
     assert!(matches!(block_on(again.events(original, 1)).unwrap(), Events::Page(_)));
     let shown = |store: &dyn Store| block_on(store.get(ids.clone(), towline_domain::FieldSet::ALL)).unwrap();
     assert_eq!(shown(&copy), shown(&store));

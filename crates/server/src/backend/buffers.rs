@@ -1,9 +1,9 @@
 //! The place for buffers: opens it, tests it, and claims it for the store.
 
 use crate::auth::audit::AuditLog;
-use crate::config::Settings;
+use crate::config::{Settings, StoreChoice};
 use crate::server::ServerError;
-use towline_broker::{Ownership, OwnershipError, claim_buffers, entropy};
+use towline_broker::{Ownership, OwnershipError, TakeOver, claim_buffers, entropy};
 use towline_buffers::{BufferError, Buffers, Location};
 use towline_domain::Timestamp;
 use towline_store::StoreIdentity;
@@ -37,7 +37,14 @@ pub(crate) async fn open_and_claim(
         }
         checked => checked.map_err(refused)?,
     }
-    match claim_buffers(&buffers, store, settings.adopt_buffers, now).await {
+    // In the data directory, the place was copied with the store: by a restore, or by an operator who moved a saved store.
+    let moves_along = settings.store == StoreChoice::Embedded && settings.buffers.location.is_none();
+    let take_over = match settings.adopt_buffers {
+        true => TakeOver::FromAny,
+        false if moves_along => TakeOver::FromOriginal,
+        false => TakeOver::Never,
+    };
+    match claim_buffers(&buffers, store, take_over, now).await {
         Ok(Ownership::Adopted { from }) => {
             tracing::warn!(%location, from, "took the place for buffers over from another store");
             let subject = format!("{location}, from the store {from}");
