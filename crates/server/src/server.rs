@@ -210,7 +210,7 @@ impl Server {
         let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
         let listening = backend.listen(&broker);
-        let auth = Auth::new(settings.requires_tokens(), audit);
+        let auth = Auth::new(settings.requires_tokens(), settings.connections_max, audit);
         let app = App::new(broker, &backend, metrics, traces, auth, &settings);
         let refreshing = tokio::spawn(Auth::keep_tokens_fresh(app.clone()));
         let router = routes::router(app.clone());

@@ -6,9 +6,10 @@ use super::revocable_body::RevocableBody;
 use super::scope::{Resource, Right};
 use super::secret::TokenSecret;
 use super::token_cache::{ActiveToken, TokenCheck};
+use super::token_request::TokenRequest;
 use super::{AuthChallenge, Caller};
 use crate::app::App;
-use crate::connection::ClientAddress;
+use crate::connection::{ClientAddress, Held};
 use crate::request::excerpt;
 use crate::response::ProblemResponse;
 use axum::body::Body;
@@ -129,10 +130,18 @@ async fn run_with_token(
     if let Err(problem) = check_requirement(app, requirement, token, &mut parts).await {
         return problem.into_response();
     }
-    parts.extensions.insert(Caller::token(Arc::clone(token)));
+    let requests_max = app.auth.requests_max;
+    let Some(in_progress) = TokenRequest::begin(token, requests_max) else {
+        let name = token.record.name();
+        let detail = format!(
+            "token {name:?} has {requests_max} requests in progress, the most of one token; let some end, or use several tokens"
+        );
+        return ProblemResponse::new(Code::RateLimited, detail).retry_after(1).into_response();
+    };
+    parts.extensions.insert(Caller::token(Arc::clone(&in_progress)));
     let ended = token.ended();
     tokio::pin!(ended);
-    let response = tokio::select! {
+    let mut response = tokio::select! {
         biased;
         response = next.run(Request::from_parts(parts, body)) => response,
         () = &mut ended => {
@@ -142,6 +151,7 @@ async fn run_with_token(
                 .into_response();
         }
     };
+    response.extensions_mut().insert(Held::new(in_progress));
     if response.body().size_hint().exact().is_some() {
         return response;
     }

@@ -10,6 +10,7 @@ mod revocations;
 mod scope;
 pub(crate) mod secret;
 mod token_cache;
+mod token_request;
 pub(crate) mod token_store;
 
 pub(crate) use middleware::authorize;
@@ -17,6 +18,7 @@ pub(crate) use requirement::{RouteRequirements, SCHEME};
 pub(crate) use scope::{Resource, Right};
 
 use crate::app::App;
+use crate::connection::share_of_one_client;
 use crate::response::ProblemResponse;
 use audit::AuditLog;
 use axum::extract::FromRequestParts;
@@ -25,7 +27,8 @@ use lookups::Lookups;
 use middleware::{forbidden, hidden_items};
 use secret::TokenId;
 use std::sync::Arc;
-use token_cache::{ActiveToken, TokenCache};
+use token_cache::TokenCache;
+use token_request::TokenRequest;
 use token_store::TokenRecord;
 use towline_api::Code;
 use towline_broker::Broker;
@@ -37,6 +40,8 @@ pub(crate) struct Auth {
     pub(crate) required: bool,
     tokens: TokenCache,
     lookups: Lookups,
+    /// Requests in progress with one token.
+    requests_max: usize,
     audit: Arc<AuditLog>,
 }
 
@@ -48,8 +53,9 @@ pub(crate) enum AuthChallenge {
 }
 
 impl Auth {
-    pub(crate) fn new(required: bool, audit: Arc<AuditLog>) -> Auth {
-        Auth { required, tokens: TokenCache::default(), lookups: Lookups::new(), audit }
+    pub(crate) fn new(required: bool, connections_max: usize, audit: Arc<AuditLog>) -> Auth {
+        let requests_max = share_of_one_client(connections_max);
+        Auth { required, tokens: TokenCache::default(), lookups: Lookups::new(), requests_max, audit }
     }
 
     /// Revokes a token and ends its requests.
@@ -82,11 +88,11 @@ impl Auth {
 
 /// The client of a request. Without a token it may do everything: then the server does not require tokens.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(Option<Arc<ActiveToken>>);
+pub(crate) struct Caller(Option<Arc<TokenRequest>>);
 
 impl Caller {
-    fn token(token: Arc<ActiveToken>) -> Caller {
-        Caller(Some(token))
+    fn token(request: Arc<TokenRequest>) -> Caller {
+        Caller(Some(request))
     }
 
     #[cfg(test)]

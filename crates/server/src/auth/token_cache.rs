@@ -10,7 +10,7 @@ use super::token_store::{TokenRecord, TokenStore};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use towline_broker::Broker;
@@ -37,6 +37,8 @@ pub(crate) struct ActiveToken {
     /// When the store last confirmed the token.
     confirmed: AtomicU64,
     pub(super) used: AtomicU64,
+    /// Requests in progress.
+    pub(super) requests: AtomicUsize,
     /// When the last use was last stored.
     use_recorded: AtomicU64,
     ended: watch::Sender<bool>,
@@ -51,6 +53,7 @@ impl ActiveToken {
             bucket,
             confirmed: at(),
             used: at(),
+            requests: AtomicUsize::new(0),
             use_recorded: AtomicU64::new(0),
             ended: watch::Sender::new(false),
         }

@@ -4,10 +4,10 @@ use super::client_address::{ClientAddress, Peer, TrustedProxies};
 use super::drain_on_drop::DrainOnDrop;
 use super::guarded_stream::GuardedStream;
 use super::listener::{Listener, Socket};
-use super::open_requests::{OpenBody, OpenRequests};
+use super::open_requests::{Held, OpenBody, OpenRequests};
 use super::seats::{Seat, Seats};
 use super::tls::{self, Handshake, Tls};
-use crate::response::ProblemResponse;
+use crate::response::{ProblemResponse, in_pieces};
 use axum::Router;
 use axum::extract::Request;
 use http::header::CONNECTION;
@@ -32,6 +32,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: u32 = 64 << 10;
 const STREAMS_MAX: u32 = 256;
+/// What the library holds of each response besides its body.
+const SEND_BYTES_MAX: usize = 128 << 10;
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_ERROR_PAUSE: Duration = Duration::from_millis(100);
@@ -49,6 +51,7 @@ fn builder() -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
+        .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(PING_INTERVAL)
         .adaptive_window(true);
     builder
@@ -184,8 +187,13 @@ impl Connection {
             request.extensions_mut().insert(client);
             let (router, open) = (router.clone(), requests.begin());
             async move {
-                let response = router.oneshot(request).await?;
-                Ok::<_, Infallible>(response.map(|body| OpenBody { body, _request: open }))
+                let mut response = router.oneshot(request).await?;
+                let held = response.extensions_mut().remove::<Held>();
+                Ok::<_, Infallible>(response.map(|body| OpenBody {
+                    body: in_pieces(body),
+                    _request: open,
+                    _held: held,
+                }))
             }
         });
         let connection = builder.serve_connection_with_upgrades(stream, service).into_owned();

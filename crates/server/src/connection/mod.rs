@@ -14,6 +14,7 @@ pub use client_address::TrustedProxies;
 pub(crate) use listen::{Serving, serve};
 pub use listener::ListenAddress;
 pub(crate) use listener::Listener;
-pub(crate) use seats::network;
+pub(crate) use open_requests::Held;
+pub(crate) use seats::{network, share_of_one_client};
 pub(crate) use tls::Tls;
 pub use tls::{TlsError, TlsFiles};

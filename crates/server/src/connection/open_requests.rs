@@ -3,6 +3,7 @@
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,10 +33,23 @@ impl Drop for OpenRequest {
     }
 }
 
+/// What a response holds until it was sent, as one of its extensions.
+#[derive(Clone)]
+pub(crate) struct Held {
+    _what: Arc<dyn Any + Send + Sync>,
+}
+
+impl Held {
+    pub(crate) fn new(what: Arc<impl Any + Send + Sync>) -> Held {
+        Held { _what: what }
+    }
+}
+
 /// A response body that keeps its request in progress.
 pub(super) struct OpenBody {
     pub(super) body: Body,
     pub(super) _request: OpenRequest,
+    pub(super) _held: Option<Held>,
 }
 
 impl http_body::Body for OpenBody {

@@ -29,10 +29,15 @@ pub(crate) fn network(address: IpAddr) -> u64 {
     }
 }
 
+/// One client may have three quarters of the connections, and one token as many requests in progress.
+pub(crate) fn share_of_one_client(connections_max: usize) -> usize {
+    connections_max - connections_max / 4
+}
+
 impl Seats {
-    /// One client may have three quarters of the connections. A proxy in front of the server is one client.
+    /// A proxy in front of the server is one client.
     pub(crate) fn new(connections_max: usize) -> Arc<Seats> {
-        Arc::new(Seats { max: connections_max - connections_max / 4, taken: Mutex::default() })
+        Arc::new(Seats { max: share_of_one_client(connections_max), taken: Mutex::default() })
     }
 
     /// `None` if the client has too many connections.

@@ -53,3 +53,40 @@ async fn the_http2_authority_is_checked_like_the_host() {
         assert_eq!(http.send_request(request).await.unwrap().status().as_u16(), status);
     }
 }
+
+/// All on one connection, so the limit on connections of one address does not matter.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_requests_in_progress_of_one_token_are_limited() {
+    let server = TestServer::start_with_tokens(|settings| settings.connections_max = 4).await;
+    let [(one, _), (other, _)] = [server.token_for(&["admin"]).await, server.token_for(&["admin"]).await];
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (http, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let get = async |token: &str, path: &str| {
+        let request = Request::get(format!("http://localhost{path}"))
+            .header("authorization", format!("Bearer {token}"))
+            .body(Full::<Bytes>::default())
+            .unwrap();
+        http.clone().send_request(request).await.unwrap()
+    };
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let answer = get(&one, "/v1/events").await;
+        assert_eq!(answer.status(), 200);
+        streams.push(answer);
+    }
+    let refused = get(&one, "/v1/whoami").await;
+    assert_eq!(refused.status(), 429);
+    assert!(refused.headers().contains_key("retry-after"));
+    let problem = refused.into_body().collect().await.unwrap().to_bytes();
+    let problem: Value = serde_json::from_slice(&problem).unwrap();
+    assert_eq!(problem["code"], "rate_limited");
+    assert!(problem["detail"].as_str().unwrap().contains("3 requests in progress"), "{problem}");
+    assert_eq!(get(&other, "/v1/whoami").await.status(), 200);
+    // The server learns a moment later that a stream has ended.
+    drop(streams.pop());
+    while get(&one, "/v1/whoami").await.status() != 200 {
+        tokio::task::yield_now().await;
+    }
+}
