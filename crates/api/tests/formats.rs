@@ -347,7 +347,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
     let origin = (text(), time()).prop_map(|(queue, moved_at)| OriginShown { queue, moved_at });
     let names = (id(), option::of(id()), text(), text(), vec(option::of(text()), 7));
     let numbers = (any::<i16>(), any::<[u32; 5]>(), option::of(any::<u64>()), option::of(any::<u64>()));
-    let times = (time(), time(), vec(option::of(time()), 4));
+    let times = (time(), time(), vec(option::of(time()), 6));
     let maps = (texts(), texts(), texts(), params(), params());
     let whence = (option::of(origin), option::of(after()), option::of(trace()));
     (names, numbers, times, maps, errors, whence, vec(option::of(payload()), 4)).prop_map(
@@ -357,7 +357,8 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 labels.try_into().unwrap();
             let (priority, [attempt, retries, deliveries, transitions, lapses], fee, size_bytes) = numbers;
             let (created_at, ready_at, later) = times;
-            let [finished_at, expires_at, lease_expires_at, remove_at] = later.try_into().unwrap();
+            let [finished_at, expires_at, lease_expires_at, remove_at, last_transition, last_heartbeat] =
+                later.try_into().unwrap();
             let (tags, inputs, outputs, params, output_params) = maps;
             let [payload, state_blob, metadata, parameters] = fields.try_into().unwrap();
             ItemShown {
@@ -375,6 +376,8 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 created_at,
                 ready_at,
                 finished_at,
+                last_transition,
+                last_heartbeat,
                 expires_at,
                 lease_expires_at,
                 remove_at,

@@ -46,6 +46,12 @@ pub struct Head {
     /// The body's fairness key, here because items are selected without reading their bodies.
     #[serde(default)]
     pub fairness_key: KeyTag,
+    /// When the state or the queue last changed, unless the rest of the head says so: see [`Head::last_transition`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// The latest heartbeat of the present lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_at: Option<Timestamp>,
     pub extras: Option<Box<Extras>>,
 }
 
@@ -305,6 +311,16 @@ impl Head {
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.retries.saturating_add(1)
+    }
+
+    /// When the state or the queue last changed. `None` if an earlier build stored the item, which did not keep it.
+    #[must_use]
+    pub fn last_transition(&self) -> Option<Timestamp> {
+        self.changed_at.or_else(|| match &self.state {
+            State::Processing(lease) => Some(lease.token.issued_at()),
+            State::Completed { at, .. } | State::Failed { at, .. } => Some(*at),
+            State::Pending | State::Paused => (self.transitions == 0).then_some(self.created_at),
+        })
     }
 
     /// Leases that lapsed in a row.

@@ -165,6 +165,8 @@ fn received_item(item: &ReceivedItem, visibility: Millis) -> Item {
         last_settle: None,
         group: None,
         fairness_key: KeyTag::NONE,
+        changed_at: None,
+        heartbeat_at: None,
         extras: None,
     };
     Item {
@@ -273,6 +275,8 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         last_settle: None,
         group: None,
         fairness_key: KeyTag::NONE,
+        changed_at: None,
+        heartbeat_at: None,
         extras: None,
     };
     StoredItem {

@@ -6,7 +6,10 @@ use super::rig::*;
 use towline_domain::command::Verb;
 use towline_domain::item::ErrorKind;
 use towline_domain::refusal::LostWhy;
-use towline_domain::{Adjust, Field, FieldEdits, LeaseRule, Millis, Policy, QueueState, Refusal, State};
+use towline_domain::{
+    Adjust, Body, Field, FieldEdits, ItemId, LeaseRule, Millis, Policy, QueueState, Refusal, State,
+    Submission,
+};
 use towline_store::Operation;
 
 pub(super) fn a_heartbeat_extends_the_lease(harness: &dyn Harness) {
@@ -36,6 +39,48 @@ pub(super) fn a_heartbeat_extends_the_lease(harness: &dyn Harness) {
     }
     rig.advance(100);
     assert_eq!(code(&rig.lease(&held, heartbeat())), "lease_lost");
+}
+
+pub(super) fn the_times_of_the_last_transition_and_heartbeat_are_stored(harness: &dyn Harness) {
+    let mut rig = Rig::with_queue(harness, lenient());
+    // The last one has extras, the one before none.
+    let extended = rig.hold("jobs");
+    let given_back = rig.hold("jobs");
+    let paused = rig.submit("jobs", payload("paused"));
+    let group = Body {
+        group: Some("g".to_owned()),
+        tags: [("a".to_owned(), "b".to_owned())].into(),
+        ..Body::default()
+    };
+    let lapsed = rig.hold_this("jobs", Submission { body: group, ..payload("lapsed") });
+    let taken = rig.now();
+    rig.advance(10);
+    rig.lease(&extended, Verb::Heartbeat { visibility: Some(Millis::hours(1)) }).expect("extended");
+    rig.lease(&given_back, release()).expect("released");
+    rig.ok(Operation::Pause { id: paused });
+    let changed = rig.now();
+    rig.at(lapsed.deadline());
+    let lapse = rig.now();
+    rig.advance(10);
+    let times = |rig: &Rig, id: ItemId| {
+        let head = rig.item(id).head;
+        (head.last_transition(), head.heartbeat_at)
+    };
+    let expected = [
+        (extended.id, (Some(taken), Some(changed))),
+        (given_back.id, (Some(changed), None)),
+        (paused, (Some(changed), None)),
+        (lapsed.id, (Some(lapse), None)),
+    ];
+    for _ in 0..2 {
+        for (id, expected) in expected {
+            assert_eq!(times(&rig, id), expected);
+        }
+        let Some(again) = rig.reopen(harness) else { return };
+        rig = again;
+    }
+    rig.commit(&extended);
+    assert_eq!(times(&rig, extended.id), (Some(rig.now()), None), "a finished item has no lease");
 }
 
 pub(super) fn a_lease_ends_at_its_deadline(harness: &dyn Harness) {

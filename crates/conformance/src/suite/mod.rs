@@ -230,6 +230,7 @@ macro_rules! with_conformance_cases {
             }
             lease {
                 a_heartbeat_extends_the_lease
+                the_times_of_the_last_transition_and_heartbeat_are_stored
                 a_lease_ends_at_its_deadline
                 a_late_call_notices_the_lapse_of_its_lease
                 a_foreign_token_settles_nothing

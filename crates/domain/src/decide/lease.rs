@@ -253,6 +253,7 @@ fn heartbeat(
         next.deadline = next.deadline.min(expiry);
     }
     let deadline = next.deadline;
+    after.heartbeat_at = Some(now);
     after.state = State::Processing(next);
     Ok(item_change(head, after, EventKind::LeaseRenewed, Answer::Leased { deadline }))
 }

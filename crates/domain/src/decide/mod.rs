@@ -56,6 +56,18 @@ pub struct Context<'a> {
 }
 
 pub fn decide(context: &Context<'_>, command: Command, now: Timestamp) -> Result<Change, Refusal> {
+    let mut change = carry_out(context, command, now)?;
+    let after = change.item.as_mut().and_then(|item| item.after.as_mut());
+    if let (Some(before), Some(after)) = (context.item, after)
+        && before.transitions != after.transitions
+    {
+        (after.changed_at, after.heartbeat_at) = (None, None);
+        after.changed_at = Some(now).filter(|now| after.last_transition() != Some(*now));
+    }
+    Ok(change)
+}
+
+fn carry_out(context: &Context<'_>, command: Command, now: Timestamp) -> Result<Change, Refusal> {
     match command {
         Command::CreateQueue(new) => queue::create(context, *new, now),
         Command::ChangePolicy(patch) => queue::change_policy(context, *patch),

@@ -97,7 +97,9 @@ fn check_times(head: &Head) -> Result<(), Refusal> {
         State::Processing(lease) => [Some(lease.deadline), None],
         State::Completed { at, remove_at } | State::Failed { at, remove_at, .. } => [Some(*at), *remove_at],
     };
-    let times = [Some(head.created_at), Some(head.ready_at), head.expires_at].into_iter().chain(ends);
+    let times =
+        [Some(head.created_at), Some(head.ready_at), head.expires_at, head.changed_at, head.heartbeat_at];
+    let times = times.into_iter().chain(ends);
     match times.flatten().find(|time| *time > Timestamp::MAX) {
         Some(time) => Err(Refusal::invalid("time", format!("{time} is beyond {}", Timestamp::MAX))),
         None => Ok(()),

@@ -105,6 +105,8 @@ fn new_item(
         last_settle: None,
         group: body.group.as_deref().map(GroupTag::of),
         fairness_key: KeyTag::of_any(body.fairness_key.as_deref()),
+        changed_at: None,
+        heartbeat_at: None,
         extras: (extras != Extras::default()).then(|| Box::new(extras)),
     };
     ItemChange {

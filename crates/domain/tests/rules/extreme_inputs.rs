@@ -260,6 +260,8 @@ fn head() -> BoxedStrategy<Head> {
             last_settle,
             group: None,
             fairness_key: KeyTag::NONE,
+            changed_at: None,
+            heartbeat_at: None,
             extras: extras.map(Box::new),
         })
         .boxed()

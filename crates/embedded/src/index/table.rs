@@ -289,6 +289,8 @@ impl Table {
             last_settle: None,
             group: None,
             fairness_key: KeyTag::NONE,
+            changed_at: None,
+            heartbeat_at: None,
             extras: None,
         }
     }
@@ -302,6 +304,8 @@ impl Table {
             && head.extras.is_none()
             && head.group.is_none()
             && head.fairness_key.is_none()
+            && head.changed_at.is_none()
+            && head.heartbeat_at.is_none()
             && head.id == ItemId::derive(self.salt, head.created_at, sequence)
     }
 

@@ -11,7 +11,7 @@ use crate::encoding::code;
 use crate::pages::extras::{self, StoredExtras};
 use crate::pages::snapshot::{ItemSnapshot, PARTS, PayloadLocation, PayloadRef};
 use towline_domain::item::Settle;
-use towline_domain::{CountKind, Head, ItemId, Lease, LeaseToken, Millis, QueueId, State, Timestamp};
+use towline_domain::{CountKind, Head, ItemId, KeyTag, Lease, LeaseToken, Millis, QueueId, State, Timestamp};
 
 const VERSION: u8 = 1;
 
@@ -261,8 +261,7 @@ fn decode_item(
     let state = decode_state(reader, first & 0b111, created_at, same_as)?;
     let last_settle =
         if first & SETTLED != 0 { Some(decode_settle(reader, second, previous)?) } else { None };
-    let (extras, group, fairness_key) =
-        if first & EXTRAS != 0 { json::<StoredExtras>(reader)?.into_parts() } else { Default::default() };
+    let stored_extras = if first & EXTRAS != 0 { Some(json::<StoredExtras>(reader)?) } else { None };
     let at = decode_location(reader, second, previous)?;
     let edited = if second & EDITED != 0 { Some(reader.unsigned()?) } else { None };
     let counted = match &state {
@@ -273,7 +272,7 @@ fn decode_item(
         State::Completed { .. } => CountKind::Completed,
         State::Failed { .. } => CountKind::Failed,
     };
-    let head = Head {
+    let mut head = Head {
         id: chosen.map_or_else(|| ItemId::derive(salt, created_at, seq), ItemId),
         queue,
         state,
@@ -286,10 +285,15 @@ fn decode_item(
         transitions,
         expires_at,
         last_settle,
-        group,
-        fairness_key,
-        extras,
+        group: None,
+        fairness_key: KeyTag::NONE,
+        changed_at: None,
+        heartbeat_at: None,
+        extras: None,
     };
+    if let Some(stored) = stored_extras {
+        stored.apply(&mut head);
+    }
     Ok(ItemSnapshot { seq, head, counted, kept: PayloadRef { at, edited, side: second & SIDE != 0 } })
 }
 

@@ -225,6 +225,8 @@ mod tests {
             last_settle: None,
             group: None,
             fairness_key: KeyTag::NONE,
+            changed_at: None,
+            heartbeat_at: None,
             extras: None,
         }
     }

@@ -125,6 +125,40 @@ fn the_acknowledgement_is_not_a_renewal() {
 }
 
 #[test]
+fn a_head_knows_its_last_transition_and_the_last_heartbeat_of_its_lease() {
+    let times = |scene: &Scene| {
+        let after_start = |time: Timestamp| time.0 - START;
+        (scene.head().last_transition().map(after_start), scene.head().heartbeat_at.map(after_start))
+    };
+    let mut scene = Scene::new();
+    scene.submit(|_| {}).unwrap();
+    scene.later(1);
+    assert_eq!(times(&scene), (Some(0), None));
+    scene.receive(1).unwrap();
+    assert_eq!(times(&scene), (Some(1), None));
+    scene.later(1);
+    scene.by(1, beat(None)).unwrap();
+    scene.later(1);
+    scene.by(1, Verb::Edit).unwrap();
+    assert_eq!(times(&scene), (Some(1), Some(2)), "an edit is neither");
+    scene.by(1, release()).unwrap();
+    assert_eq!(times(&scene), (Some(3), None));
+    scene.later(1);
+    scene.run(Command::SetPriority { priority: 3 }).unwrap();
+    assert_eq!(times(&scene), (Some(3), None));
+    scene.run(Command::Pause).unwrap();
+    assert_eq!(times(&scene), (Some(4), None));
+    scene.later(1);
+    scene.run(Command::Resume).unwrap();
+    assert_eq!(times(&scene), (Some(5), None));
+    scene.later(1);
+    scene.receive(2).unwrap();
+    scene.by(2, commit()).unwrap();
+    scene.later(1);
+    assert_eq!((times(&scene), scene.head().changed_at), ((Some(6), None), None));
+}
+
+#[test]
 fn a_settled_item_stays_until_its_lease_would_have_ended() {
     let removed = |finished: u64, visibility: u64, verb: Verb| {
         let mut scene = Scene::with(|policy| {

@@ -2,7 +2,7 @@
 
 use super::{
     BODY, CHECK_BYTES, CHOSEN_ID, ERROR, FIELDS, HEAD, HEADER_BYTES, INDEXED, Indexed, OUTCOME, PARTS, Parts,
-    RecordKind, StoredHead, StoredRemoval, TallyKey, UNSET, check,
+    RecordKind, StoredHead, StoredRemoval, StoredTimes, TallyKey, UNSET, check,
 };
 use serde::Deserialize;
 use towline_domain::kv::KvRecord;
@@ -204,14 +204,17 @@ fn summary_end(parts: Parts, bytes: &[u8]) -> Result<usize, usize> {
 
 /// Decodes the head of an item. `id` is the id that the submitter chose, if any.
 pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -> Result<Head, RecordError> {
-    let stored: StoredHead<'static> = decode(bytes)?;
+    let (stored, rest) =
+        postcard::take_from_bytes::<StoredHead<'static>>(bytes).map_err(|_| RecordError::Content)?;
+    let times = if rest.is_empty() { StoredTimes::default() } else { decode(rest)? };
+    let after = |span: u64| Timestamp(stored.created_at.0.wrapping_add(span));
     Ok(Head {
         id: id.unwrap_or_else(|| ItemId::derive(salt, stored.created_at, sequence)),
         queue: stored.queue,
         state: stored.state.into_owned(),
         priority: stored.priority,
         created_at: stored.created_at,
-        ready_at: Timestamp(stored.created_at.0.wrapping_add(stored.ready_after)),
+        ready_at: after(stored.ready_after),
         retries: stored.retries,
         deliveries: stored.deliveries,
         revision: stored.revision,
@@ -220,6 +223,8 @@ pub fn decode_head(bytes: &[u8], sequence: u64, id: Option<ItemId>, salt: u64) -
         last_settle: stored.last_settle,
         group: stored.group,
         fairness_key: stored.fairness_key,
+        changed_at: times.changed_after.map(after),
+        heartbeat_at: times.heartbeat_after.map(after),
         extras: stored.extras.map(|extras| Box::new(extras.into_owned())),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::{
     BODY, CHOSEN_ID, ERROR, FIELDS, HEAD, HEADER_BYTES, INDEXED, Indexed, OUTCOME, Parts, RecordKind,
-    StoredHead, StoredRemoval, TallyKey, UNSET, check, field_part,
+    StoredHead, StoredRemoval, StoredTimes, TallyKey, UNSET, check, field_part,
 };
 use serde::Serialize;
 use std::borrow::Cow;
@@ -151,6 +151,9 @@ fn encode_removal(
     encoder.finish(salt)
 }
 
+/// How an offer that there is not is written.
+const NO_OFFER: u8 = 0;
+
 pub fn encode_head(encoder: &mut RecordEncoder<'_>, head: &Head) {
     let stored = StoredHead {
         queue: head.queue,
@@ -168,7 +171,15 @@ pub fn encode_head(encoder: &mut RecordEncoder<'_>, head: &Head) {
         fairness_key: head.fairness_key,
         extras: head.extras.as_deref().map(Cow::Borrowed),
     };
-    encoder.encoded(HEAD, &stored);
+    if head.changed_at.is_none() && head.heartbeat_at.is_none() {
+        return encoder.encoded(HEAD, &stored);
+    }
+    let times = StoredTimes::of(head);
+    // Extras without an offer end before it. So that the times are not read as the offer, write that there is none.
+    match head.extras.as_ref().is_some_and(|extras| extras.offer.is_none()) {
+        true => encoder.encoded(HEAD, &(stored, NO_OFFER, times)),
+        false => encoder.encoded(HEAD, &(stored, times)),
+    }
 }
 
 pub fn encode_queue(buffer: &mut Vec<u8>, queue: &Queue, event: Option<EventKind>, salt: u64) -> u32 {

@@ -163,6 +163,24 @@ struct StoredHead<'a> {
     extras: Option<Cow<'a, Extras>>,
 }
 
+/// Times behind a stored head, if it has any. Heads of earlier builds have none.
+#[derive(Default, Serialize, Deserialize)]
+struct StoredTimes {
+    /// Both relative to creation, like `ready_after`.
+    changed_after: Option<u64>,
+    heartbeat_after: Option<u64>,
+}
+
+impl StoredTimes {
+    fn of(head: &Head) -> StoredTimes {
+        let after = |at: Timestamp| at.0.wrapping_sub(head.created_at.0);
+        StoredTimes {
+            changed_after: head.changed_at.map(after),
+            heartbeat_after: head.heartbeat_at.map(after),
+        }
+    }
+}
+
 /// What an event contains of a removed item.
 #[derive(Serialize, Deserialize)]
 struct StoredRemoval {
@@ -255,18 +273,34 @@ mod tests {
             last_settle: None,
             group: Some(GroupTag::of("parts")),
             fairness_key: KeyTag::of("tenant"),
+            changed_at: None,
+            heartbeat_at: None,
             extras: Some(Box::new(extras)),
         };
         let offer = Offer { fee: 7, size_bytes: 9, tier: Some("PRO".to_owned()) };
-        for (ready_at, offer) in [(8, None), (5, Some(Box::new(offer))), (2, None)] {
-            let mut head = Head { ready_at: Timestamp(ready_at), ..head.clone() };
-            head.extras.as_mut().unwrap().offer = offer;
+        let read_back = |head: &Head| {
             let mut buffer = Vec::new();
             let mut encoder = RecordEncoder::new(&mut buffer, RecordKind::Item, None, 9);
-            encode_head(&mut encoder, &head);
+            encode_head(&mut encoder, head);
             encoder.finish(1);
             let record = Record::read(&buffer, 1).unwrap();
-            assert_eq!(decode_head(record.need(HEAD).unwrap(), 9, None, 1).unwrap(), head);
+            decode_head(record.need(HEAD).unwrap(), 9, None, 1).unwrap()
+        };
+        let times = [
+            (None, None),
+            (Some(Timestamp(6)), None),
+            (None, Some(Timestamp(0))),
+            (Some(Timestamp(9)), Some(Timestamp(10))),
+        ];
+        for (changed_at, heartbeat_at) in times {
+            for (ready_at, offer) in [(8, None), (5, Some(Box::new(offer.clone()))), (2, None)] {
+                let mut head =
+                    Head { ready_at: Timestamp(ready_at), changed_at, heartbeat_at, ..head.clone() };
+                head.extras.as_mut().unwrap().offer = offer;
+                assert_eq!(read_back(&head), head);
+                head.extras = None;
+                assert_eq!(read_back(&head), head);
+            }
         }
     }
 }

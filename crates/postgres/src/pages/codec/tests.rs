@@ -25,6 +25,8 @@ fn head(seq: u64, state: State) -> Head {
         last_settle: None,
         group: None,
         fairness_key: KeyTag::NONE,
+        changed_at: None,
+        heartbeat_at: None,
         extras: None,
     }
 }
@@ -73,6 +75,13 @@ fn all_kinds() -> Vec<Head> {
         ..head(FIRST + 500, State::Processing(lease))
     };
     heads.push(odd);
+    // Given back, and extended.
+    let times = |n: u64, state| Head {
+        changed_at: Some(Timestamp(1_800_000_000_001)),
+        heartbeat_at: Some(Timestamp(1_800_000_000_002)),
+        ..head(FIRST + n, state)
+    };
+    heads.extend([times(501, State::Pending), times(502, leased(502))]);
     heads
 }
 
@@ -81,7 +90,7 @@ fn sequence(index: usize) -> u64 {
         0..12 => FIRST + index as u64,
         12 => FIRST + 20,
         13 => FIRST + 21,
-        _ => FIRST + 500,
+        index => FIRST + 486 + index as u64,
     }
 }
 
