@@ -20,6 +20,9 @@ use towline_domain::{Counts, Timestamp};
 use towline_embedded::Embedded;
 use towline_shards::{ShardHealth, Shards};
 
+/// Memory for the parts of buffers that are being sent.
+const SEND_BYTES_MAX: usize = 512 << 20;
+
 /// Clones share the state.
 #[derive(Clone)]
 pub(crate) struct App(Arc<Inner>);
@@ -28,6 +31,8 @@ pub(crate) struct Inner {
     pub(crate) broker: Broker,
     pub(crate) body_bytes_max: usize,
     pub(crate) body_room: Arc<BodyRoom>,
+    /// For parts of buffers that are sent to clients.
+    pub(crate) send_room: Arc<BodyRoom>,
     /// The names that a request may give for this server, besides IP addresses and `localhost`. `None`: any.
     pub(crate) hosts: Option<Vec<String>>,
     /// Whether this server itself terminates TLS.
@@ -81,6 +86,7 @@ impl App {
             broker,
             body_bytes_max: settings.body_bytes_max,
             body_room: BodyRoom::new(settings.bodies_bytes_max),
+            send_room: BodyRoom::new(SEND_BYTES_MAX),
             hosts: (!settings.requires_tokens()).then(|| settings.hosts.clone()),
             tls: settings.tls_files().is_some(),
             auto_create_queues: settings.auto_create_queues,

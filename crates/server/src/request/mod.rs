@@ -15,7 +15,7 @@ pub(crate) use path::{
     TopicPath, VerbPath,
 };
 pub(crate) use query::{NoQuery, Query, check_wait, invalid};
-pub(crate) use room::{BodyMemory, BodyRoom};
+pub(crate) use room::{BodyMemory, BodyRoom, SLOW_AFTER};
 
 /// The start of a text from a client, short enough for an error message.
 pub(crate) fn excerpt(text: &str) -> String {

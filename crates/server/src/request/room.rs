@@ -18,7 +18,7 @@ const UNIT: usize = 1024;
 /// is not counted either, so that small calls work while the server is busy.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 /// A body that is still arriving after this time can be cut.
-pub(super) const SLOW_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(5);
 /// How long a request waits until the bodies that it cut have released their memory.
 const CUT_WAIT: Duration = Duration::from_secs(2);
 /// The share of the memory that waiting submits may hold.
@@ -156,12 +156,26 @@ impl BodyMemory {
         Ok(())
     }
 
+    /// Holds enough for this many received bytes, and no more. Waits for memory as [`Self::grow_within`] does.
+    pub(crate) async fn set_received(
+        &mut self,
+        time: Duration,
+        received: usize,
+    ) -> Result<(), ProblemResponse> {
+        self.release_beyond(self.units(received, 0));
+        self.grow_within(time, received).await
+    }
+
+    fn release_beyond(&mut self, units: usize) {
+        let spare = self.held().saturating_sub(units);
+        drop(self.permit.as_mut().and_then(|permit| permit.split(spare)));
+        self.held.fetch_sub(spare, Ordering::Relaxed);
+    }
+
     /// The body is decoded, and no longer in memory as it was received.
     pub(super) fn keep_decoded(&mut self, decoded: usize) {
         self.decoded = decoded;
-        let spare = self.held().saturating_sub(self.units(0, decoded));
-        drop(self.permit.as_mut().and_then(|permit| permit.split(spare)));
-        self.held.fetch_sub(spare, Ordering::Relaxed);
+        self.release_beyond(self.units(0, decoded));
     }
 
     fn units(&self, received: usize, decoded: usize) -> usize {
@@ -183,7 +197,7 @@ impl BodyMemory {
     }
 
     /// The body arrives slowly from now on.
-    pub(super) fn slow(&self) -> Slow {
+    pub(crate) fn slow(&self) -> Slow {
         let (cut, is_cut) = oneshot::channel();
         let mut slow = self.room.slow();
         slow.last += 1;
@@ -200,7 +214,7 @@ impl BodyMemory {
 }
 
 /// A body that arrives slowly. Dropped, it has arrived or failed, and cannot be cut.
-pub(super) struct Slow {
+pub(crate) struct Slow {
     room: Arc<BodyRoom>,
     id: u64,
     is_cut: oneshot::Receiver<()>,
@@ -208,7 +222,7 @@ pub(super) struct Slow {
 
 impl Slow {
     /// Completes when another request needs the memory.
-    pub(super) async fn cut(&mut self) {
+    pub(crate) async fn cut(&mut self) {
         // The sender is dropped only with its body.
         let _ = (&mut self.is_cut).await;
     }

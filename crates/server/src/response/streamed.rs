@@ -2,47 +2,71 @@
 //! If the client reads nothing for [`SEND_LIMIT`], the task ends and releases what it holds. Large bodies that are in memory already
 //! are sent in pieces by such a task, too.
 
+use crate::request::{BodyMemory, SLOW_AFTER};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// The body ends with an error if the client reads nothing for this long.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 
+/// The source of a large part reads the next one meanwhile.
+const HELD_PARTS: usize = 2;
 /// A body that is not larger is given to the HTTP library as a whole.
 const PIECE_BYTES: usize = 64 << 10;
 
 type PartError = Box<dyn std::error::Error + Send + Sync>;
 type Part = Result<Bytes, PartError>;
 
+/// Why a body ends before its end.
+const SILENT: &str = "the client read nothing for too long";
+const NO_MEMORY: &str = "the server sends too much to slow clients; read on from here in a while";
+
 pub(crate) fn streamed<E: Into<PartError> + Send + 'static>(
     parts: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
 ) -> Body {
+    start(None, parts)
+}
+
+/// The same for parts that may be large, which count against this memory while they are sent. `first`: an upper bound on the size of
+/// the first part.
+pub(crate) fn streamed_within<E: Into<PartError> + Send + 'static>(
+    memory: BodyMemory,
+    first: usize,
+    parts: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+) -> Body {
+    start(Some((memory, first)), parts)
+}
+
+fn start<E: Into<PartError> + Send + 'static>(
+    memory: Option<(BodyMemory, usize)>,
+    parts: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+) -> Body {
     let (sender, receiver) = mpsc::channel(1);
-    let stalled = Arc::new(AtomicBool::new(false));
-    let set_stalled = Arc::clone(&stalled);
+    let cut = Arc::new(OnceLock::new());
+    let set_cut = Arc::clone(&cut);
     tokio::spawn(async move {
         tokio::select! {
-            is_stalled = forward(parts, &sender) => set_stalled.store(is_stalled, Ordering::Release),
+            forwarded = forward(parts, &sender, memory) => {
+                if let Err(why) = forwarded {
+                    let _ = set_cut.set(why);
+                }
+            }
             () = sender.closed() => {}
         }
     });
-    Body::from_stream(stream::unfold(Some((receiver, stalled)), |state| async move {
-        let (mut receiver, stalled) = state?;
+    Body::from_stream(stream::unfold(Some((receiver, cut)), |state| async move {
+        let (mut receiver, cut) = state?;
         match receiver.recv().await {
-            Some(part) => Some((part, Some((receiver, stalled)))),
+            Some(part) => Some((part, Some((receiver, cut)))),
             // An error, so that the client does not take the body for complete.
-            None if stalled.load(Ordering::Acquire) => {
-                Some((Err("the client read nothing for too long".into()), None))
-            }
-            None => None,
+            None => cut.get().map(|why: &&str| (Err((*why).into()), None)),
         }
     }))
 }
@@ -62,37 +86,84 @@ pub(crate) fn in_pieces(body: Body) -> Body {
                 Err(error) => return Some((Err(error), (body, rest))),
             }
         }
-        let piece = rest.split_to(rest.len().min(PIECE_BYTES));
-        // A copy: the piece would keep the whole body in memory.
-        Some((Ok(Bytes::copy_from_slice(&piece)), (body, rest)))
+        Some((Ok(next_piece(&mut rest)), (body, rest)))
     }))
 }
 
-/// Returns whether the client stopped reading.
+/// Ends when all parts are sent or the client has disconnected. The error says why the body ends early.
 async fn forward<E: Into<PartError>>(
     parts: impl Stream<Item = Result<Bytes, E>>,
     sender: &mpsc::Sender<Part>,
-) -> bool {
+    memory: Option<(BodyMemory, usize)>,
+) -> Result<(), &'static str> {
     let mut parts = pin!(parts);
+    let mut memory = match memory {
+        // Before the first part is read: many clients may begin at the same time.
+        Some((mut memory, first)) => {
+            memory.grow_within(SEND_LIMIT, HELD_PARTS * first).await.map_err(|_| NO_MEMORY)?;
+            Some(memory)
+        }
+        None => None,
+    };
     loop {
         // Before the next part is read, so that one part is held at most.
-        let place = match tokio::time::timeout(SEND_LIMIT, sender.reserve()).await {
-            Ok(Ok(place)) => place,
-            // The client disconnected.
-            Ok(Err(_)) => return false,
-            Err(_) => return true,
+        let Some(mut place) = reserve(sender, memory.as_ref()).await? else { return Ok(()) };
+        let Some(part) = parts.next().await else { return Ok(()) };
+        let mut rest = match part {
+            Ok(part) if part.len() > PIECE_BYTES && memory.is_some() => part,
+            part => {
+                place.send(part.map_err(Into::into));
+                continue;
+            }
         };
-        match parts.next().await {
-            Some(part) => place.send(part.map_err(Into::into)),
-            None => return false,
+        if let Some(memory) = &mut memory {
+            memory.set_received(SEND_LIMIT, HELD_PARTS * rest.len()).await.map_err(|_| NO_MEMORY)?;
+        }
+        loop {
+            place.send(Ok(next_piece(&mut rest)));
+            if rest.is_empty() {
+                break;
+            }
+            match reserve(sender, memory.as_ref()).await? {
+                Some(next) => place = next,
+                None => return Ok(()),
+            }
         }
     }
+}
+
+/// Waits until the client has read what was sent. `None`: it has disconnected. A client that is slow gives way to others that need
+/// its memory.
+async fn reserve<'a>(
+    sender: &'a mpsc::Sender<Part>,
+    memory: Option<&BodyMemory>,
+) -> Result<Option<mpsc::Permit<'a, Part>>, &'static str> {
+    if let Ok(place) = sender.try_reserve() {
+        return Ok(Some(place));
+    }
+    let slow = async {
+        let Some(memory) = memory else { return std::future::pending().await };
+        tokio::time::sleep(SLOW_AFTER).await;
+        memory.slow().cut().await;
+    };
+    tokio::select! {
+        place = sender.reserve() => Ok(place.ok()),
+        () = tokio::time::sleep(SEND_LIMIT) => Err(SILENT),
+        () = slow => Err(NO_MEMORY),
+    }
+}
+
+/// A copy: a slice would keep all of it in memory.
+fn next_piece(rest: &mut Bytes) -> Bytes {
+    Bytes::copy_from_slice(&rest.split_to(rest.len().min(PIECE_BYTES)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::BodyRoom;
     use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Parts that know whether they are still held.
     fn parts(count: usize) -> (Arc<()>, impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static) {
@@ -162,5 +233,39 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 1, "the server holds no more than pieces");
         assert!(unread.collect().await.is_err());
         assert_eq!(in_pieces(Body::from("small")).size_hint().exact(), Some(5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_do_not_read_share_the_memory_and_give_way_to_others() {
+        const PART: usize = 256 << 10;
+        let room = BodyRoom::new(1 << 20);
+        let read = Arc::new(AtomicUsize::new(0));
+        let start = || {
+            let count = Arc::clone(&read);
+            let parts = stream::iter(0..3).map(move |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Infallible>(Bytes::from(vec![7; PART]))
+            });
+            streamed_within(BodyMemory::new(&room), PART, parts)
+        };
+        let mut silent: Vec<Body> = (0..20).map(|_| start()).collect();
+        for body in &mut silent[..2] {
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), PIECE_BYTES);
+        }
+        // Two fit into the memory. The others wait for it, and so does a client that reads.
+        tokio::time::sleep(2 * SLOW_AFTER).await;
+        assert_eq!(read.load(Ordering::Relaxed), 2);
+        let bytes = start().collect().await.unwrap().to_bytes().len();
+        assert_eq!(bytes, 3 * PART, "the silent clients give way");
+        tokio::time::sleep(4 * SEND_LIMIT).await;
+        for body in silent {
+            assert!(body.collect().await.is_err());
+        }
+        assert!(
+            read.load(Ordering::Relaxed) <= 20 + 3,
+            "the server reads at most one part for a silent client"
+        );
+        let all = start().collect().await.unwrap().to_bytes().len();
+        assert_eq!(all, 3 * PART, "all memory is free again");
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{readable, writable, writer};
 use crate::app::App;
-use crate::request::{BodyStream, BufferPath, ChunkPath, NoQuery, Query, excerpt};
-use crate::response::{ProblemResponse, streamed};
+use crate::request::{BodyMemory, BodyStream, BufferPath, ChunkPath, NoQuery, Query, excerpt};
+use crate::response::{ProblemResponse, streamed_within};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
@@ -96,8 +96,11 @@ pub(crate) async fn get(
                 (buffer::HASH, header.hash.to_hex().to_string()),
                 (buffer::CHAIN, header.chain.to_hex().to_string()),
             ];
+            let bytes = data.iter().map(bytes::Bytes::len).sum();
+            let mut memory = BodyMemory::new(&app.send_room);
+            memory.grow(bytes, 0).await?;
             let parts = stream::iter(data.into_iter().map(Ok::<_, Infallible>));
-            (headers, streamed(parts)).into_response()
+            (headers, streamed_within(memory, bytes, parts)).into_response()
         }
         ChunkLookup::End(Position { chunks, bytes, chain }) => {
             let headers = [

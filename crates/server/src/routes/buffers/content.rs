@@ -4,8 +4,8 @@ use super::chunks::OCTETS;
 use super::range::ByteRange;
 use super::readable;
 use crate::app::App;
-use crate::request::{BufferPath, Query};
-use crate::response::{ProblemResponse, streamed};
+use crate::request::{BodyMemory, BufferPath, Query};
+use crate::response::{ProblemResponse, streamed_within};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use std::time::Duration;
 use towline_api::{Code, Span, WAIT_MAX};
-use towline_buffers::BufferError;
+use towline_buffers::{BufferError, CHUNK_BYTES_MAX};
 
 /// Why a stream ended early.
 type StreamError = Box<dyn std::error::Error + Send + Sync>;
@@ -93,7 +93,14 @@ pub(crate) async fn get(
         set(CONTENT_RANGE, format!("bytes {}-{}/{total}", range.start, range.end - 1));
     }
     let parts = buffers.read(&id, range, wait, app.now().0).await?;
-    Ok((status, response_headers, streamed(until_stopped(&app, parts))).into_response())
+    let chunk_max = usize::try_from(CHUNK_BYTES_MAX).unwrap_or(usize::MAX);
+    let first = match complete {
+        true => usize::try_from(bytes).unwrap_or(usize::MAX).min(chunk_max),
+        // The writer may take its time, and a reader that waits for it holds nothing.
+        false => 0,
+    };
+    let body = streamed_within(BodyMemory::new(&app.send_room), first, until_stopped(&app, parts));
+    Ok((status, response_headers, body).into_response())
 }
 
 /// The requested range. With `If-Range` and another content, the response is the whole buffer.
