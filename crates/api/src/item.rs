@@ -45,11 +45,11 @@ with_payload_fields! {
             /// When the item last changed its state or its queue.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             #[schema(value_type = Option<String>, format = DateTime)]
-            pub last_transition: Option<Time>,
+            pub last_transition_at: Option<Time>,
             /// The latest heartbeat of the worker that holds the item.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             #[schema(value_type = Option<String>, format = DateTime)]
-            pub last_heartbeat: Option<Time>,
+            pub last_heartbeat_at: Option<Time>,
             /// When the item fails as `expired`, unless it has finished before.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             #[schema(value_type = Option<String>, format = DateTime)]
@@ -160,8 +160,8 @@ impl ItemShown {
             created_at: head.created_at.into(),
             ready_at: head.ready_at.into(),
             finished_at: head.finished_at().map(Time::from),
-            last_transition: head.last_transition().map(Time::from),
-            last_heartbeat: head.heartbeat_at.map(Time::from),
+            last_transition_at: head.last_transition().map(Time::from),
+            last_heartbeat_at: head.heartbeat_at.map(Time::from),
             expires_at: head.expires_at.filter(|_| unfinished).map(Time::from),
             lease_expires_at: head.lease().map(|lease| lease.deadline.into()),
             remove_at: remove_at.map(Time::from),

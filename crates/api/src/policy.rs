@@ -11,7 +11,7 @@ use towline_domain::flow::RateError;
 use towline_domain::name::NameError;
 use towline_domain::{
     Backoff, FailureKind, Fairness, LeaseRule, Millis, Order, Policy, PolicyPatch, QueueName, Rate, Refusal,
-    Unique,
+    Unique, tally_entry,
 };
 use utoipa::ToSchema;
 
@@ -81,10 +81,14 @@ pub struct PolicyBody {
     pub unique: Option<String>,
     #[serde(deserialize_with = "object_if_any", skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseRuleBody>,
-    /// Also count finished items by the values of these tags, at most 4.
+    /// Also count finished items by the values of these tags, at most 4. `team+type` counts by two tags together.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 4)]
     pub tally_tags: Option<Vec<String>>,
+    /// Count this many values of such a tag separately in an hour, and all further ones together. Default: 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1000)]
+    pub tally_values_max: Option<i64>,
     /// Maximum number of items in processing.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 1000000)]
@@ -189,7 +193,11 @@ impl TryFrom<PolicyBody> for PolicyPatch {
             dead_letter: body.dead_letter.map(failure_kinds).transpose()?,
             unique: body.unique.as_deref().map(unique).transpose()?,
             lease: body.lease.map(LeaseRule::try_from).transpose()?,
-            tally_tags: body.tally_tags.map(|tags| tags.into_iter().collect()),
+            tally_tags: body.tally_tags.map(|tags| tags.iter().map(|entry| tally_entry(&[entry])).collect()),
+            tally_values_max: body
+                .tally_values_max
+                .map(|value| count("tally_values_max", value))
+                .transpose()?,
             concurrency: inner(body.concurrency, |value| count("concurrency", value))?,
             rate: inner(body.rate, |text| rate(&text))?,
             fairness: inner(body.fairness, Fairness::try_from)?,
@@ -284,6 +292,7 @@ impl From<&Policy> for PolicyBody {
                 renewals_max: lease.renewals_max.map(i64::from),
             }),
             tally_tags: Some(policy.tally_tags.iter().cloned().collect()),
+            tally_values_max: Some(policy.tally_values_max.into()),
             concurrency: Some(policy.flow.concurrency.map(i64::from)),
             rate: Some(policy.flow.rate.map(|rate| rate.to_string())),
             fairness: Some(policy.flow.fairness.as_ref().map(FairnessBody::from)),

@@ -178,6 +178,7 @@ fn policy() -> impl Strategy<Value = PolicyBody> {
             dead_letter,
             unique,
             lease,
+            tally_values_max: tally_tags.as_ref().map(|tags| tags.len() as i64),
             tally_tags,
             concurrency,
             rate,
@@ -357,7 +358,7 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 labels.try_into().unwrap();
             let (priority, [attempt, retries, deliveries, transitions, lapses], fee, size_bytes) = numbers;
             let (created_at, ready_at, later) = times;
-            let [finished_at, expires_at, lease_expires_at, remove_at, last_transition, last_heartbeat] =
+            let [finished_at, expires_at, lease_expires_at, remove_at, last_transition_at, last_heartbeat_at] =
                 later.try_into().unwrap();
             let (tags, inputs, outputs, params, output_params) = maps;
             let [payload, state_blob, metadata, parameters] = fields.try_into().unwrap();
@@ -376,8 +377,8 @@ fn item() -> impl Strategy<Value = ItemShown> {
                 created_at,
                 ready_at,
                 finished_at,
-                last_transition,
-                last_heartbeat,
+                last_transition_at,
+                last_heartbeat_at,
                 expires_at,
                 lease_expires_at,
                 remove_at,

@@ -56,9 +56,13 @@ pub struct PolicyArgs {
     /// How long an idempotency key belongs to its item: while_exists or while_unfinished [default: while_exists].
     #[arg(long, value_name = "RULE")]
     unique: Option<String>,
-    /// Also count finished items by the values of these tags: up to 4 names, separated by commas.
+    /// Also count finished items by the values of these tags: up to 4 names, separated by commas. `team+type` counts by two tags
+    /// together.
     #[arg(long, value_name = "TAGS|none", value_parser = limit::<String>)]
     tally_tags: Option<Limit<String>>,
+    /// Count this many values of such a tag separately in an hour [default: 100].
+    #[arg(long, value_name = "N")]
+    tally_values_max: Option<i64>,
     /// Maximum number of items in processing.
     #[arg(long, value_name = "N|none", value_parser = limit::<i64>)]
     concurrency: Option<Limit<i64>>,
@@ -110,6 +114,7 @@ impl PolicyArgs {
             tally_tags: self.tally_tags.map(|Limit(tags)| {
                 tags.iter().flat_map(|tags| tags.split(',')).map(|tag| tag.trim().to_owned()).collect()
             }),
+            tally_values_max: self.tally_values_max,
             concurrency: self.concurrency.map(|limit| limit.0),
             rate: self.rate.map(|Limit(rate)| rate.map(|rate| rate.to_string())),
             fairness: self.fairness.map(|limit| limit.0),

@@ -178,12 +178,14 @@ impl Everything {
     }
 
     fn tally(&mut self, finish: &Finish<'_>) {
+        let queue = self.queues.values().find(|queue| queue.id == finish.queue);
+        let values_max = queue.map_or(limits::TALLY_VALUES_DEFAULT, |queue| queue.policy.tally_values_max);
         let hours = self.tallies.entry(finish.queue).or_default();
         *hours = hours.split_off(&Hour::oldest(self.now));
         let hour = hours.entry(finish.hour).or_default();
         hour.all.add(finish.ending);
         for (name, value) in finish.tags {
-            let tag = hour.tag(name, value);
+            let tag = hour.tag(name, value, values_max);
             hour.slot(Some(&tag)).add(finish.ending);
         }
     }

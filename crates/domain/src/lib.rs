@@ -72,6 +72,6 @@ pub use schema::Schema;
 pub use score::{Order, OrderKey, ScoreWeights};
 pub use select::{Selected, Selection};
 pub use state_name::StateName;
-pub use tally::{Ending, Finish, Hour, HourTally, Tally, TallyTag};
+pub use tally::{Ending, Finish, Hour, HourTally, Tally, TallyTag, tally_entry, tally_names, tally_values};
 pub use time::{Millis, Timestamp};
 pub use trace::{Trace, TraceParent, TraceState};

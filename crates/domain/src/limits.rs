@@ -62,10 +62,12 @@ pub const FULL_KEYS_MAX: usize = 1024;
 /// Keys of a queue with their own weight.
 pub const WEIGHTS_MAX: usize = 100;
 pub const WEIGHT_MAX: u32 = 1000;
-/// Tags by which a queue tallies finished items.
+/// Tags, or pairs of tags, by which a queue tallies finished items.
 pub const TALLY_TAGS_MAX: usize = 4;
-/// Values of such a tag that are tallied separately in an hour. All further values are tallied together.
-pub const TALLY_VALUES_MAX: usize = 100;
+/// Values of such a tag that a queue can tally separately in an hour.
+pub const TALLY_VALUES_MAX: u32 = 1000;
+/// As many as a policy allows that says nothing about it.
+pub const TALLY_VALUES_DEFAULT: u32 = 100;
 /// Retention of tallies.
 pub const TALLY_KEPT: Millis = Millis::days(30);
 /// Items that one item can wait for by id. For more, use a group.

@@ -7,6 +7,7 @@ use crate::limits;
 use crate::name::QueueName;
 use crate::refusal::Refusal;
 use crate::score::Order;
+use crate::tally;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -39,11 +40,39 @@ pub struct Policy {
     /// How long an idempotency key belongs to its item.
     pub unique: Unique,
     pub lease: LeaseRule,
-    /// Finished items are also tallied by the values of these tags.
+    /// Finished items are also tallied by the values of these tags, or of two tags together (`team+type`).
     #[serde(default)]
     pub tally_tags: BTreeSet<String>,
+    /// Values of such a tag that are tallied separately in an hour. All further values are tallied together.
+    #[serde(default = "tally_values_default", with = "in_text_only")]
+    pub tally_values_max: u32,
     #[serde(default)]
     pub flow: Flow,
+}
+
+fn tally_values_default() -> u32 {
+    limits::TALLY_VALUES_DEFAULT
+}
+
+/// A value that encodings without names leave out, so that they read what was written before there was the value. They store
+/// it elsewhere.
+mod in_text_only {
+    use super::tally_values_default;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+        match serializer.is_human_readable() {
+            true => serializer.serialize_u32(*value),
+            false => serializer.serialize_unit(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+        match deserializer.is_human_readable() {
+            true => u32::deserialize(deserializer),
+            false => <()>::deserialize(deserializer).map(|()| tally_values_default()),
+        }
+    }
 }
 
 /// How long an idempotency key belongs to its item.
@@ -103,6 +132,7 @@ impl Default for Policy {
             unique: Unique::default(),
             lease: LeaseRule::default(),
             tally_tags: BTreeSet::new(),
+            tally_values_max: tally_values_default(),
             flow: Flow::default(),
         }
     }
@@ -129,6 +159,7 @@ impl Policy {
             unique,
             lease,
             tally_tags,
+            tally_values_max,
             flow: Flow { concurrency, rate, fairness, concurrency_per_key },
         } = self;
         let fields = [
@@ -148,6 +179,7 @@ impl Policy {
             ("policy.unique", *unique == other.unique),
             ("policy.lease", *lease == other.lease),
             ("policy.tally_tags", *tally_tags == other.tally_tags),
+            ("policy.tally_values_max", *tally_values_max == other.tally_values_max),
             ("policy.concurrency", *concurrency == other.flow.concurrency),
             ("policy.rate", *rate == other.flow.rate),
             ("policy.fairness", *fairness == other.flow.fairness),
@@ -185,16 +217,9 @@ impl Policy {
         if let Some(permille) = self.lease.renewal_permille {
             check_number("lease.renewal_permille", u64::from(permille), 1, 1000)?;
         }
-        if self.tally_tags.len() > limits::TALLY_TAGS_MAX {
-            let (given, max) = (self.tally_tags.len(), limits::TALLY_TAGS_MAX);
-            return Err(Refusal::invalid("tally_tags", format!("{given} tags; use at most {max}")));
-        }
-        if let Some(name) =
-            self.tally_tags.iter().find(|name| name.is_empty() || name.len() > limits::TAG_KEY_BYTES_MAX)
-        {
-            let message = format!("a name of {} bytes; use 1 to {}", name.len(), limits::TAG_KEY_BYTES_MAX);
-            return Err(Refusal::invalid("tally_tags", message));
-        }
+        tally::check_entries(&self.tally_tags)?;
+        let values_max = (u64::from(self.tally_values_max), u64::from(limits::TALLY_VALUES_MAX));
+        check_number("tally_values_max", values_max.0, 1, values_max.1)?;
         if let Order::Score(weights) = &self.order {
             check_number("order.age_unit", weights.age_unit.0, 1000, Millis::MAX.0)?;
             if let Some(tier) =
@@ -259,6 +284,7 @@ pub struct PolicyPatch {
     pub unique: Option<Unique>,
     pub lease: Option<LeaseRule>,
     pub tally_tags: Option<BTreeSet<String>>,
+    pub tally_values_max: Option<u32>,
     pub concurrency: Option<Option<u32>>,
     pub rate: Option<Option<Rate>>,
     pub fairness: Option<Option<Fairness>>,
@@ -287,7 +313,8 @@ impl PolicyPatch {
             dead_letter,
             unique,
             lease,
-            tally_tags
+            tally_tags,
+            tally_values_max
         );
         if let Some(concurrency) = self.concurrency {
             after.flow.concurrency = concurrency;

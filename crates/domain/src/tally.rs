@@ -8,9 +8,10 @@ use crate::event::EventKind;
 use crate::id::QueueId;
 use crate::item::{FailureKind, State};
 use crate::limits;
+use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How an item ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,11 +123,81 @@ impl Hour {
     }
 }
 
+/// Between the names of two tags that are tallied together, in an entry of a policy's `tally_tags`.
+const AND: char = '+';
+
+/// The entry for these tags, as policies have it. The order of two names does not matter.
+#[must_use]
+pub fn tally_entry(names: &[impl AsRef<str>]) -> String {
+    let mut names: Vec<&str> =
+        names.iter().flat_map(|name| name.as_ref().split(AND)).map(str::trim).collect();
+    names.sort_unstable();
+    names.join("+")
+}
+
+/// The names of the tags of an entry.
+pub fn tally_names(entry: &str) -> impl Iterator<Item = &str> {
+    entry.split(AND)
+}
+
+/// What an item with these tags counts as under an entry. `None`: it lacks a tag.
+#[must_use]
+pub fn tally_value(entry: &str, tags: &BTreeMap<String, String>) -> Option<String> {
+    match entry.split_once(AND) {
+        None => tags.get(entry).cloned(),
+        Some((one, other)) => {
+            let (one, other) = (tags.get(one)?, tags.get(other)?);
+            // The values are any text, so the length of the first says where the second begins.
+            Some(format!("{}:{one}{other}", one.len()))
+        }
+    }
+}
+
+/// The values of the tags of an entry.
+#[must_use]
+pub fn tally_values<'a>(entry: &str, value: &'a str) -> Vec<&'a str> {
+    let both = || {
+        let (length, values) = value.split_once(':')?;
+        values.split_at_checked(length.parse().ok()?)
+    };
+    match entry.contains(AND).then(both).flatten() {
+        Some((one, other)) => vec![one, other],
+        None => vec![value],
+    }
+}
+
+/// Refuses the tally tags of a policy if a name or their number is beyond the limits.
+pub(crate) fn check_entries(entries: &BTreeSet<String>) -> Result<(), Refusal> {
+    if entries.len() > limits::TALLY_TAGS_MAX {
+        let (given, max) = (entries.len(), limits::TALLY_TAGS_MAX);
+        return Err(Refusal::invalid("tally_tags", format!("{given} tags; use at most {max}")));
+    }
+    for entry in entries {
+        let names: Vec<&str> = tally_names(entry).collect();
+        if let Some(name) =
+            names.iter().find(|name| name.is_empty() || name.len() > limits::TAG_KEY_BYTES_MAX)
+        {
+            let message = format!("a name of {} bytes; use 1 to {}", name.len(), limits::TAG_KEY_BYTES_MAX);
+            return Err(Refusal::invalid("tally_tags", message));
+        }
+        let problem = match names[..] {
+            [_] => continue,
+            [one, other] if one < other => continue,
+            [one, other] if one == other => "names the same tag twice; name two tags",
+            [_, _] => "has its two names out of order; sort them",
+            _ => "names more than two tags; use one or two",
+        };
+        return Err(Refusal::invalid("tally_tags", format!("{entry:?} {problem}")));
+    }
+    Ok(())
+}
+
 /// A tag whose items are tallied separately.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TallyTag {
+    /// An entry of the policy's `tally_tags`.
     pub name: String,
-    /// `None`: all values beyond [`limits::TALLY_VALUES_MAX`] in that hour.
+    /// `None`: all values beyond the policy's `tally_values_max` in that hour.
     pub value: Option<String>,
 }
 
@@ -137,7 +208,7 @@ pub struct Finish<'a> {
     pub queue: QueueId,
     pub hour: Hour,
     pub ending: Ending,
-    /// The tags that the queue tallied when the item was submitted.
+    /// The entries that the queue tallied when the item was submitted, with the item's values.
     pub tags: &'a [(String, String)],
 }
 
@@ -175,11 +246,11 @@ impl<T> Default for Values<T> {
 }
 
 impl<T: Default> HourTally<T> {
-    /// The tally of an item with this tag.
+    /// The tally of an item with this tag, if `values_max` values of a tag are tallied separately.
     #[must_use]
-    pub fn tag(&self, name: &str, value: &str) -> TallyTag {
+    pub fn tag(&self, name: &str, value: &str, values_max: u32) -> TallyTag {
         let full = self.tags.get(name).is_some_and(|values| {
-            values.named.len() >= limits::TALLY_VALUES_MAX && !values.named.contains_key(value)
+            values.named.len() >= values_max as usize && !values.named.contains_key(value)
         });
         TallyTag { name: name.to_owned(), value: (!full).then(|| value.to_owned()) }
     }
@@ -231,18 +302,47 @@ mod tests {
     #[test]
     fn values_beyond_the_limit_share_one_tally() {
         let mut hour = HourTally::<Tally>::default();
-        for n in 0..limits::TALLY_VALUES_MAX + 5 {
-            let tag = hour.tag("team", &n.to_string());
+        for n in 0..105 {
+            let tag = hour.tag("team", &n.to_string(), 100);
             hour.slot(Some(&tag)).add(Ending::Completed);
         }
-        let known = hour.tag("team", "7");
+        let known = hour.tag("team", "7", 100);
         assert_eq!(known.value.as_deref(), Some("7"));
         hour.slot(Some(&known)).add(Ending::Poison);
         let rows: Vec<_> = hour.rows(Some("team")).collect();
-        assert_eq!(rows.len(), limits::TALLY_VALUES_MAX + 1);
+        assert_eq!(rows.len(), 101);
         assert_eq!(rows.last().map(|(value, count)| (*value, count.total())), Some((None, 5)));
         assert_eq!(hour.get(Some(&known)).map(Tally::total), Some(2));
-        assert_eq!(hour.tag("region", "x").value.as_deref(), Some("x"), "each tag has its own limit");
+        assert_eq!(hour.tag("region", "x", 100).value.as_deref(), Some("x"), "each tag has its own limit");
+        assert_eq!(hour.tag("team", "late", 101).value.as_deref(), Some("late"), "the queue allows more now");
+    }
+
+    #[test]
+    fn two_tags_are_tallied_by_both_values() {
+        let entry = tally_entry(&["type", "team"]);
+        assert_eq!((entry.as_str(), tally_entry(&["type+team"])), ("team+type", entry.clone()));
+        for (one, other) in [("red", "build"), ("", ""), ("3:a", "+:"), ("ü", "")] {
+            let tags = [("team", one), ("type", other), ("x", "y")];
+            let tags: BTreeMap<String, String> =
+                tags.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            let value = tally_value(&entry, &tags).unwrap();
+            assert_eq!(tally_values(&entry, &value), [one, other]);
+            assert_eq!(tally_value("team", &tags).as_deref(), Some(one));
+            assert_eq!(tally_values("team", one), [one]);
+        }
+        let lacks = [("team".to_owned(), "red".to_owned())].into();
+        assert_eq!(tally_value(&entry, &lacks), None);
+        let check = |entry: &str| check_entries(&[entry.to_owned()].into());
+        assert!(check("team+type").is_ok() && check("team").is_ok());
+        for (entry, words) in [
+            ("a+b+c", "more than two"),
+            ("a+a", "twice"),
+            ("b+a", "sort them"),
+            ("a+", "a name of 0 bytes"),
+            ("", "a name of 0 bytes"),
+        ] {
+            assert!(check(entry).unwrap_err().to_string().contains(words), "{entry}");
+        }
     }
 
     #[test]

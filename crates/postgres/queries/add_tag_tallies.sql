@@ -1,9 +1,11 @@
--- A tag may have `$12` different values in an hour. All further values are counted under the empty value.
+-- A tag may have `values_max` different values in an hour. All further values are counted under the empty value.
 WITH new AS (
     SELECT * FROM unnest(
         $2::integer[], $3::bigint[], $4::bytea[], $5::bytea[],
-        $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]
-    ) AS new (queue, hour, tag_name, tag_value, completed, explicit, retries_exhausted, expired, cancelled, poison)
+        $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[]
+    ) AS new (
+        queue, hour, tag_name, tag_value, completed, explicit, retries_exhausted, expired, cancelled, poison, values_max
+    )
 ), tag AS (
     SELECT queue, hour, tag_name, ARRAY(
         SELECT DISTINCT tag_value FROM tallies
@@ -22,7 +24,7 @@ INSERT INTO tallies (
     shard, queue, hour, tag_name, tag_value, completed, explicit, retries_exhausted, expired, cancelled, poison
 )
 SELECT $1::integer, queue, hour, tag_name,
-       CASE WHEN is_stored OR stored_count + nth <= $12 THEN tag_value ELSE '' END AS counted_as,
+       CASE WHEN is_stored OR stored_count + nth <= values_max THEN tag_value ELSE '' END AS counted_as,
        sum(completed), sum(explicit), sum(retries_exhausted), sum(expired), sum(cancelled), sum(poison)
 FROM numbered
 GROUP BY queue, hour, tag_name, counted_as

@@ -100,7 +100,8 @@ pub struct TallyQuery {
     pub from: Option<Time>,
     pub to: Option<Time>,
     pub by_day: bool,
-    pub tag: Option<String>,
+    /// One row for each value of this tag, or for each pair of values of two tags.
+    pub tags: Vec<String>,
 }
 
 impl TallyQuery {
@@ -109,9 +110,9 @@ impl TallyQuery {
             ("from", self.from.as_ref().map(Time::to_string)),
             ("to", self.to.as_ref().map(Time::to_string)),
             ("by", self.by_day.then(|| "day".to_owned())),
-            ("tag", self.tag.clone()),
         ];
-        pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        let tags = self.tags.iter().map(|tag| ("tag", tag.clone()));
+        pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).chain(tags).collect()
     }
 }
 

@@ -22,9 +22,10 @@ pub struct TallyArgs {
     /// Count by hour, or by day in UTC.
     #[arg(long, value_enum, default_value_t = Period::Hour)]
     by: Period,
-    /// Count separately for each value of this tag. The queue's --tally-tags must name it.
+    /// Count separately for each value of this tag, or for each pair of values if it is given twice. The queue's
+    /// --tally-tags must name it, for two tags as `team+type`.
     #[arg(long, value_name = "TAG")]
-    tag: Option<String>,
+    tag: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,9 +49,9 @@ const BY_TAG: &[&str] = &[
 ];
 
 pub async fn run(session: &Session, args: TallyArgs) -> Result<(), Failure> {
-    let by_tag = args.tag.is_some();
+    let by_tag = !args.tag.is_empty();
     let by_day = args.by == Period::Day;
-    let query = TallyQuery { from: args.from, to: args.to, by_day, tag: args.tag };
+    let query = TallyQuery { from: args.from, to: args.to, by_day, tags: args.tag };
     let tally = session.client.tally(&args.name, &query).await?;
     let mut listing = session.output.listing(if by_tag { BY_TAG } else { ALL });
     for counted in &tally.rows {
@@ -60,7 +61,12 @@ pub async fn run(session: &Session, args: TallyArgs) -> Result<(), Failure> {
 }
 
 fn row(counted: &TallyRowShown, by_tag: bool) -> Vec<String> {
-    let value = counted.value.clone().unwrap_or_else(|| "(other values)".to_owned());
+    let pair = || counted.values.iter().map(|(tag, value)| format!("{tag}={value}")).collect::<Vec<_>>();
+    let value = match &counted.value {
+        Some(value) => value.clone(),
+        None if counted.values.is_empty() => "(other values)".to_owned(),
+        None => pair().join(" "),
+    };
     let numbers = [
         counted.completed,
         counted.failed,

@@ -46,13 +46,13 @@ pub(super) fn the_times_of_the_last_transition_and_heartbeat_are_stored(harness:
     // The last one has extras, the one before none.
     let extended = rig.hold("jobs");
     let given_back = rig.hold("jobs");
-    let paused = rig.submit("jobs", payload("paused"));
     let group = Body {
         group: Some("g".to_owned()),
         tags: [("a".to_owned(), "b".to_owned())].into(),
         ..Body::default()
     };
     let lapsed = rig.hold_this("jobs", Submission { body: group, ..payload("lapsed") });
+    let paused = rig.submit("jobs", payload("paused"));
     let taken = rig.now();
     rig.advance(10);
     rig.lease(&extended, Verb::Heartbeat { visibility: Some(Millis::hours(1)) }).expect("extended");

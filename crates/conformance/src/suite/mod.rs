@@ -363,6 +363,8 @@ macro_rules! with_conformance_cases {
                 a_dead_letter_is_counted_in_the_queue_where_it_failed
                 tags_named_in_the_policy_are_counted
                 values_above_the_limit_are_counted_together
+                a_queue_chooses_how_many_values_are_counted_separately
+                two_tags_are_counted_together
                 old_hours_are_removed
                 deleting_a_queue_deletes_its_tallies
                 tallies_survive_a_reopen

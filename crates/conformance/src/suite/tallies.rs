@@ -8,7 +8,7 @@ use futures::executor::block_on;
 use std::collections::BTreeMap;
 use towline_domain::{
     Body, Ending, Hour, ItemState, Millis, Overrides, Policy, PolicyPatch, Submission, Tally, Timestamp,
-    limits,
+    limits, tally_values,
 };
 use towline_store::{Operation, TallyRange, TallyRow};
 
@@ -197,7 +197,8 @@ pub(super) fn tags_named_in_the_policy_are_counted(harness: &dyn Harness) {
 
 pub(super) fn values_above_the_limit_are_counted_together(harness: &dyn Harness) {
     let rig = Rig::with_queue(harness, by_tags(&["user"]));
-    let many = limits::TALLY_VALUES_MAX + 50;
+    let max = limits::TALLY_VALUES_DEFAULT as usize;
+    let many = max + 50;
     for half in [0..many / 2, many / 2..many] {
         let batch = half.map(|n| submit("jobs", tagged(&[("user", &format!("u{n:04}"))])));
         rig.update(batch.collect());
@@ -205,7 +206,7 @@ pub(super) fn values_above_the_limit_are_counted_together(harness: &dyn Harness)
         rig.update(held.iter().map(|held| held.call(commit())).collect());
     }
     let rows = rig.by_value("jobs", "user");
-    assert_eq!(rows.len(), limits::TALLY_VALUES_MAX + 1);
+    assert_eq!(rows.len(), max + 1);
     assert_eq!(rows.last(), Some(&(None, 50)));
     assert_eq!(rows.iter().map(|row| row.1).sum::<u64>(), many as u64);
     // A value that is already counted keeps its row.
@@ -217,6 +218,70 @@ pub(super) fn values_above_the_limit_are_counted_together(harness: &dyn Harness)
     rig.at(rig.now().after(Millis(HOUR)));
     rig.commit(&rig.hold_this("jobs", tagged(&[("user", "late")])));
     assert_eq!(rig.by_value("jobs", "user").last(), Some(&(Some("late".to_owned()), 1)));
+}
+
+pub(super) fn a_queue_chooses_how_many_values_are_counted_separately(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, Policy { tally_values_max: 2, ..by_tags(&["user"]) });
+    rig.create("others", by_tags(&["user"]));
+    let finish = |queue: &str, users: &[&str]| {
+        let batch = users.iter().map(|user| submit(queue, tagged(&[("user", user)])));
+        rig.update(batch.collect());
+        let held = rig.receive(queue, 100);
+        rig.update(held.iter().map(|held| held.call(commit())).collect());
+    };
+    let some = |value: &str| Some(value.to_owned());
+    finish("jobs", &["a"]);
+    finish("jobs", &["b"]);
+    finish("jobs", &["c", "a"]);
+    finish("others", &["a", "b", "c"]);
+    assert_eq!(rig.by_value("jobs", "user"), [(some("a"), 2), (some("b"), 1), (None, 1)]);
+    assert_eq!(rig.by_value("others", "user"), [(some("a"), 1), (some("b"), 1), (some("c"), 1)]);
+    let change = |values_max: u32| {
+        let patch = PolicyPatch { tally_values_max: Some(values_max), ..PolicyPatch::default() };
+        rig.run(Operation::ChangePolicy { queue: name("jobs"), patch: Box::new(patch) })
+    };
+    change(3).expect("changed");
+    finish("jobs", &["d"]);
+    let Some(rig) = rig.reopen(harness) else { return };
+    assert_eq!(rig.view("jobs").queue.policy.tally_values_max, 3, "the setting is stored");
+    let rows = [(some("a"), 2), (some("b"), 1), (some("d"), 1), (None, 1)];
+    assert_eq!(rig.by_value("jobs", "user"), rows);
+    for values_max in [0, limits::TALLY_VALUES_MAX + 1] {
+        let more = Policy { tally_values_max: values_max, ..lenient() };
+        assert_eq!(code(&rig.run(create("more", more))), "invalid");
+    }
+}
+
+pub(super) fn two_tags_are_counted_together(harness: &dyn Harness) {
+    let rig = Rig::with_queue(harness, by_tags(&["team+type", "team"]));
+    let finish = |tags: &[(&str, &str)]| rig.commit(&rig.hold_this("jobs", tagged(tags)));
+    finish(&[("team", "red"), ("type", "build")]);
+    finish(&[("team", "red"), ("type", "test")]);
+    finish(&[("team", "red"), ("type", "build"), ("user", "u")]);
+    finish(&[("team", "red")]);
+    // The same text, divided otherwise; and the longest values.
+    finish(&[("team", "redb"), ("type", "uild")]);
+    let long = "\0".repeat(limits::TAG_VALUE_BYTES_MAX);
+    finish(&[("team", &long), ("type", &long)]);
+    let rows = rig.by_value("jobs", "team+type");
+    let mut seen: Vec<(Vec<String>, u64)> = Vec::new();
+    for (value, count) in &rows {
+        let value = value.as_deref().expect("few values");
+        let values = tally_values("team+type", value).into_iter().map(str::to_owned).collect();
+        seen.push((values, *count));
+    }
+    seen.sort();
+    let both = |one: &str, other: &str| vec![one.to_owned(), other.to_owned()];
+    let expected = [
+        (both(&long, &long), 1),
+        (both("red", "build"), 2),
+        (both("red", "test"), 1),
+        (both("redb", "uild"), 1),
+    ];
+    assert_eq!(seen, expected);
+    let teams = rig.by_value("jobs", "team");
+    assert_eq!(teams.iter().map(|(_, count)| count).sum::<u64>(), 6);
+    assert_eq!(code(&rig.run(create("more", by_tags(&["a+b+c"])))), "invalid");
 }
 
 pub(super) fn old_hours_are_removed(harness: &dyn Harness) {

@@ -9,6 +9,7 @@ use crate::item::{Head, Item, State};
 use crate::limits;
 use crate::refusal::Refusal;
 use crate::round_robin::KeyTag;
+use crate::tally::tally_value;
 use crate::time::Timestamp;
 
 /// The changes that restore the item, in order. There are several if the item has several errors, because a change carries
@@ -54,7 +55,7 @@ pub fn restore(context: &Context<'_>, item: Item) -> Result<Vec<Change>, Refusal
     head.group = body.group.as_deref().map(GroupTag::of);
     head.fairness_key = KeyTag::of_any(body.fairness_key.as_deref());
     if let Some(extras) = &mut head.extras {
-        extras.tally_tags.retain(|(name, value)| body.tags.get(name) == Some(value));
+        extras.tally_tags.retain(|(entry, value)| tally_value(entry, &body.tags).as_ref() == Some(value));
         extras.tally_tags.truncate(limits::TALLY_TAGS_MAX);
     }
     if head.extras.as_ref().is_none_or(|extras| extras.tally_tags.is_empty()) {

@@ -16,6 +16,7 @@ use crate::queue::Queue;
 use crate::refusal::Refusal;
 use crate::round_robin::KeyTag;
 use crate::score::Order;
+use crate::tally::tally_value;
 use crate::time::{Millis, Timestamp};
 
 pub(super) fn submit(
@@ -162,8 +163,8 @@ fn next_record(
 
 /// The tags of a new item that its queue tallies.
 pub(super) fn tally_tags(queue: &Queue, body: &Body) -> Vec<(String, String)> {
-    let tags = queue.policy.tally_tags.iter().filter_map(|name| body.tags.get_key_value(name));
-    tags.map(|(name, value)| (name.clone(), value.clone())).collect()
+    let entries = queue.policy.tally_tags.iter();
+    entries.filter_map(|entry| Some((entry.clone(), tally_value(entry, &body.tags)?))).collect()
 }
 
 fn check(queue: &Queue, submission: &Submission) -> Result<(), Refusal> {

@@ -144,6 +144,7 @@ fn policy() -> BoxedStrategy<Policy> {
                 unique: Unique::WhileUnfinished,
                 lease: LeaseRule { ack_timeout: rule.0, renewal_permille: rule.1, renewals_max: rule.2 },
                 tally_tags: ["team".to_owned()].into(),
+                tally_values_max: limits::TALLY_VALUES_MAX,
                 flow: Flow { concurrency, ..Flow::default() },
             }
         })

@@ -10,7 +10,7 @@ use towline_store::Operation;
 
 /// An upper bound on the bytes of the tallies that one finished item changes.
 const TALLIES: usize =
-    limits::TALLY_TAGS_MAX * (limits::TAG_KEY_BYTES_MAX + limits::TAG_VALUE_BYTES_MAX + 128) + 128;
+    limits::TALLY_TAGS_MAX * (2 * limits::TAG_KEY_BYTES_MAX + 2 * limits::TAG_VALUE_BYTES_MAX + 128) + 128;
 
 /// An upper bound on the bytes of a dependency: ids, or a name.
 const AFTER_BYTES: usize = limits::AFTER_ITEMS_MAX * 20 + limits::LABEL_BYTES_MAX;

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::index::update::IndexUpdate;
 use crate::log::record::{self, TallyKey};
 use smallvec::SmallVec;
-use towline_domain::{Change, Ending, QueueId};
+use towline_domain::{Change, Ending, QueueId, limits};
 use towline_store::StoreError;
 
 /// The tallies that a finished item adds to.
@@ -28,10 +28,13 @@ impl Engine {
     pub(super) fn finished(&self, change: &Change) -> Option<Finished> {
         let finish = change.finish()?;
         let hour = self.index.hour(finish.queue, finish.hour);
+        let queue = self.index.queues.get(&finish.queue);
+        let values_max =
+            queue.map_or(limits::TALLY_VALUES_DEFAULT, |queue| queue.queue.policy.tally_values_max);
         let mut keys = SmallVec::new();
         keys.push((finish.hour, None));
         let none = Default::default();
-        let tags = finish.tags.iter().map(|(name, value)| hour.unwrap_or(&none).tag(name, value));
+        let tags = finish.tags.iter().map(|(name, value)| hour.unwrap_or(&none).tag(name, value, values_max));
         keys.extend(tags.map(|tag| (finish.hour, Some(tag))));
         let new = keys.iter().filter(|key| !self.index.is_unwritten(finish.queue, key));
         let bytes = new.map(|(_, tag)| record::tally_bytes(tag.as_ref())).sum();

@@ -110,6 +110,7 @@ fn queues(h: &mut History<'_>) {
             renewals_max: Some(3),
         },
         tally_tags: ["path".to_owned(), "nth".to_owned()].into(),
+        tally_values_max: 7,
         flow: Flow::default(),
     };
     h.queue_with("images", schema, policy);

@@ -7,7 +7,7 @@ use crate::read::Reader;
 use crate::statements::query;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
-use towline_domain::{Ending, Finish, Hour, QueueId, QueueName, Tally};
+use towline_domain::{Ending, Finish, Hour, QueueId, QueueName, Tally, limits};
 use towline_store::{StoreError, TallyRange, TallyRow};
 
 /// In front of every tag value. The empty value stands for all values that are not counted separately.
@@ -18,12 +18,17 @@ const VALUE: u8 = 1;
 pub(crate) struct Tallies {
     all: BTreeMap<(QueueId, Hour), Tally>,
     tags: BTreeMap<(QueueId, Hour, String, String), Tally>,
+    /// How many values of a tag each queue tallies separately in an hour.
+    values_max: BTreeMap<QueueId, u32>,
 }
 
 impl Tallies {
-    pub(crate) fn add(&mut self, finish: &Finish<'_>) {
+    pub(crate) fn add(&mut self, finish: &Finish<'_>, values_max: u32) {
         let Finish { queue, hour, ending, tags } = *finish;
         self.all.entry((queue, hour)).or_default().add(ending);
+        if !tags.is_empty() {
+            self.values_max.insert(queue, values_max);
+        }
         for (name, value) in tags {
             let key = (queue, hour, name.clone(), value.clone());
             self.tags.entry(key).or_default().add(ending);
@@ -39,6 +44,7 @@ pub(crate) struct TallyColumns {
     name: Vec<Vec<u8>>,
     value: Vec<Vec<u8>>,
     counts: [Vec<i64>; Ending::ALL.len()],
+    values_max: Vec<i64>,
 }
 
 impl TallyColumns {
@@ -54,6 +60,8 @@ impl TallyColumns {
         let mut columns = TallyColumns::default();
         for ((queue, hour, name, value), tally) in &tallies.tags {
             columns.push(*queue, *hour, tally);
+            let values_max = tallies.values_max.get(queue).copied().unwrap_or(limits::TALLY_VALUES_DEFAULT);
+            columns.values_max.push(values_max.into());
             columns.name.push(name.as_bytes().to_vec());
             columns.value.push([&[VALUE], value.as_bytes()].concat());
         }
@@ -78,10 +86,10 @@ impl TallyColumns {
         parameters
     }
 
-    pub(crate) fn tag_parameters<'a>(&'a self, shard: &'a i32, values_max: &'a i64) -> Parameters<'a> {
+    pub(crate) fn tag_parameters<'a>(&'a self, shard: &'a i32) -> Parameters<'a> {
         let mut parameters: Parameters<'a> = vec![shard, &self.queue, &self.hour, &self.name, &self.value];
         self.counts.iter().for_each(|column| parameters.push(column));
-        parameters.push(values_max);
+        parameters.push(&self.values_max);
         parameters
     }
 }

@@ -44,7 +44,6 @@ struct WriteParameters {
     old_shard: Option<i32>,
     /// Tallies of earlier hours do not change any more and stay in their shard.
     first_hour: i64,
-    tag_values_max: i64,
     event_partition: i16,
     events: Vec<Vec<u8>>,
 }
@@ -59,7 +58,6 @@ impl WriteParameters {
             shard,
             old_shard,
             first_hour: Hour::of(overlay.now).0.cast_signed() - 1,
-            tag_values_max: limits::TALLY_VALUES_MAX as i64,
             event_partition: overlay.event_slot,
             events: encode_events(overlay),
         }
@@ -131,7 +129,7 @@ fn push_store<'a>(
     macro_rules! push_rows {
         ($($arguments:tt)*) => { push!(steps, session, $($arguments)*) };
     }
-    let WriteParameters { shard, old_shard, first_hour, tag_values_max, .. } = parameters;
+    let WriteParameters { shard, old_shard, first_hour, .. } = parameters;
     let kv = &rows.kv;
     push_rows!(insert_kv, kv.new.0.is_empty(), vec![&kv.new.0, &kv.new.1, &kv.new.2]);
     push_rows!(update_kv, kv.changed.0.is_empty(), vec![&kv.changed.0, &kv.changed.1, &kv.changed.2]);
@@ -144,11 +142,7 @@ fn push_store<'a>(
         push_rows!(fold_tallies, false, vec![old, shard, first_hour]);
     }
     push_rows!(add_tallies, rows.tallies.is_empty(), rows.tallies.all_parameters(shard));
-    push_rows!(
-        add_tag_tallies,
-        rows.tag_tallies.is_empty(),
-        rows.tag_tallies.tag_parameters(shard, tag_values_max)
-    );
+    push_rows!(add_tag_tallies, rows.tag_tallies.is_empty(), rows.tag_tallies.tag_parameters(shard));
     push_rows!(upsert_rate_states, rows.rates.0.is_empty(), vec![&rows.rates.0, &rows.rates.1]);
     let turns = &rows.round_robins;
     push_rows!(upsert_round_robins, turns.0.is_empty(), vec![&turns.0, &turns.1, &turns.2, &turns.3]);

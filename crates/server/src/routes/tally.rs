@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use std::collections::BTreeMap;
 use towline_api::{TallyRowShown, TallyShown};
-use towline_domain::{Refusal, Tally, Timestamp, limits};
+use towline_domain::{Refusal, Tally, Timestamp, limits, tally_entry, tally_names};
 use towline_store::{TallyRange, TallyRow};
 
 const DAY_MS: u64 = 86_400_000;
@@ -23,7 +23,7 @@ const DAY_MS: u64 = 86_400_000;
         ("from" = Option<String>, Query, description = "Start, rounded down to the period. Default: 30 days ago"),
         ("to" = Option<String>, Query, description = "End, exclusive. Default: now"),
         ("by" = Option<String>, Query, description = "`hour`, or `day` in UTC. Default: `hour`"),
-        ("tag" = Option<String>, Query, description = "Count separately for each value of this tag. The policy of the queue must name it in `tally_tags`"),
+        ("tag" = Option<Vec<String>>, Query, description = "Count separately for each value of this tag, or for each pair of values if it is given twice. The policy of the queue must name it in `tally_tags`"),
     ),
     responses(
         (status = 200, description = "The counts.", body = TallyShown),
@@ -34,8 +34,8 @@ pub(super) async fn tally(
     QueuePath(queue): QueuePath,
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
-    let (from, until, by, tag) =
-        (query.time("from")?, query.time("to")?, query.one("by")?, query.one("tag")?);
+    let (from, until, by, tags) =
+        (query.time("from")?, query.time("to")?, query.one("by")?, query.all("tag"));
     query.end()?;
     let by_day = match by.as_deref() {
         None | Some("hour") => false,
@@ -46,9 +46,9 @@ pub(super) async fn tally(
     if from >= until {
         return Err(invalid("from", format!("{from} is not before `to`, which is {until}")));
     }
-    if let Some(tag) = tag.as_ref().filter(|tag| tag.is_empty() || tag.len() > limits::TAG_KEY_BYTES_MAX) {
-        let message = format!("the name has {} bytes; use 1 to {}", tag.len(), limits::TAG_KEY_BYTES_MAX);
-        return Err(invalid("tag", message));
+    let tag = (!tags.is_empty()).then(|| tally_entry(&tags));
+    if let Some(tag) = &tag {
+        check_tag(tag)?;
     }
     let from = if by_day { Timestamp(from.0 / DAY_MS * DAY_MS) } else { from };
     let range = TallyRange { from, until, tag: tag.clone() };
@@ -63,7 +63,11 @@ pub(super) async fn tally(
         }
     }
     let by = if by_day { "day" } else { "hour" }.to_owned();
-    let rows = if by_day { days(rows) } else { rows.into_iter().map(hour).collect() };
+    let shown = |(from, value, tally): Row| TallyRowShown::new(from, tag.as_deref(), value, &tally);
+    let rows: Vec<TallyRowShown> = if by_day { days(rows) } else { rows.into_iter().map(hour).collect() }
+        .into_iter()
+        .map(shown)
+        .collect();
     let count = rows.len();
     respond.with_many(&TallyShown { by, tag, rows }, count)
 }
@@ -72,20 +76,31 @@ fn invalid(what: &'static str, message: String) -> ProblemResponse {
     Refusal::Invalid { what, message }.into()
 }
 
-fn hour(row: TallyRow) -> TallyRowShown {
-    TallyRowShown::new(row.hour.begin(), row.value, &row.tally)
+fn check_tag(tag: &str) -> Result<(), ProblemResponse> {
+    let names: Vec<&str> = tally_names(tag).collect();
+    if let Some(name) = names.iter().find(|name| name.is_empty() || name.len() > limits::TAG_KEY_BYTES_MAX) {
+        let message = format!("the name has {} bytes; use 1 to {}", name.len(), limits::TAG_KEY_BYTES_MAX);
+        return Err(invalid("tag", message));
+    }
+    match names.len() {
+        1 | 2 => Ok(()),
+        more => Err(invalid("tag", format!("{more} tags; use one or two"))),
+    }
 }
 
-fn days(rows: Vec<TallyRow>) -> Vec<TallyRowShown> {
+/// The start of a period, the value of the tag, and the counts.
+type Row = (Timestamp, Option<String>, Tally);
+
+fn hour(row: TallyRow) -> Row {
+    (row.hour.begin(), row.value, row.tally)
+}
+
+fn days(rows: Vec<TallyRow>) -> Vec<Row> {
     let mut days: BTreeMap<(u64, bool, Option<String>), Tally> = BTreeMap::new();
     for TallyRow { hour, value, tally } in rows {
         // The row of items without the tag comes last.
         let sum = days.entry((hour.begin().0 / DAY_MS, value.is_none(), value)).or_default();
         *sum = sum.plus(&tally);
     }
-    let row = |((day, _, value), tally): (_, Tally)| {
-        let day: u64 = day;
-        TallyRowShown::new(Timestamp(day * DAY_MS), value, &tally)
-    };
-    days.into_iter().map(row).collect()
+    days.into_iter().map(|((day, _, value), tally)| (Timestamp(day * DAY_MS), value, tally)).collect()
 }

@@ -58,3 +58,25 @@ async fn an_item_is_submitted_received_committed_and_shown() {
         json!({"pending": 0, "scheduled": 0, "processing": 0, "paused": 0, "completed": 1, "failed": 0})
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_shows_its_last_transition_and_the_last_heartbeat_of_its_lease() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let (id, lease) = server.hold("jobs").await;
+    let shown = async |path: &str| {
+        let item = server.get(path).await.success();
+        let item = if item["items"].is_array() { item["items"][0].clone() } else { item };
+        [item["last_transition_at"].clone(), item["last_heartbeat_at"].clone()]
+    };
+    let (whole, summary) = (format!("/v1/items/{id}"), "/v1/queues/jobs/items?view=summary");
+    let [received, heartbeat] = shown(&whole).await;
+    assert!(received.is_string() && heartbeat.is_null(), "{received} {heartbeat}");
+    server.act(&id, "heartbeat", json!({"lease": lease})).await.success();
+    let [transition, heartbeat] = shown(&whole).await;
+    assert!(transition == received && heartbeat.as_str() >= received.as_str(), "{heartbeat}");
+    assert_eq!(shown(summary).await, [transition, heartbeat.clone()]);
+    server.act(&id, "release", json!({"lease": lease})).await.success();
+    let [released, none] = shown(summary).await;
+    assert!(released.as_str() >= heartbeat.as_str() && none.is_null(), "{released} {none}");
+}

@@ -78,3 +78,57 @@ async fn invalid_tally_requests_are_rejected() {
     let detail = server.put("/v1/queues/many", tags).await.problem("invalid");
     assert!(detail.contains("tally_tags") && detail.contains("at most 4"), "{detail}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tally_counts_by_two_tags_together() {
+    let server = TestServer::start().await;
+    // In any order.
+    server.queue("jobs", json!({"tally_tags": ["type+team"], "tally_values_max": 2})).await;
+    let policy = server.get("/v1/queues/jobs").await.success()["policy"].clone();
+    assert_eq!((&policy["tally_tags"], &policy["tally_values_max"]), (&json!(["team+type"]), &json!(2)));
+    for (team, kind) in [("red", "build"), ("red", "test"), ("red", "build"), ("blue", "build")] {
+        finish(&server, json!({"team": team, "type": kind}), "commit").await;
+    }
+    let answers = ["tag=team&tag=type", "tag=type&tag=team", "tag=team%2Btype"].map(|query| {
+        let path = format!("/v1/queues/jobs/tally?by=day&{query}");
+        let server = &server;
+        async move { server.get(&path).await.success() }
+    });
+    for answer in futures::future::join_all(answers).await {
+        assert_eq!(answer["tag"], "team+type");
+        let rows = answer["rows"].as_array().unwrap();
+        let of = |team: &str, kind: &str| {
+            let values = json!({"team": team, "type": kind});
+            rows.iter()
+                .filter(|row| row["values"] == values)
+                .map(|row| row["completed"].as_u64().unwrap())
+                .sum::<u64>()
+        };
+        let rest: u64 = rows
+            .iter()
+            .filter(|row| row.get("values").is_none())
+            .map(|row| row["completed"].as_u64().unwrap())
+            .sum();
+        assert!(rows.iter().all(|row| row.get("value").is_none()), "{answer}");
+        // The hour may have changed meanwhile: then each hour has two values of its own.
+        assert_eq!(of("red", "build"), 2, "{answer}");
+        assert_eq!(of("red", "build") + of("red", "test") + of("blue", "build") + rest, 4, "{answer}");
+    }
+    for (query, expected) in [
+        ("tag=team", "does not count by \"team\""),
+        ("tag=a&tag=b&tag=c", "3 tags; use one or two"),
+        ("tag=team&tag=", "0 bytes"),
+    ] {
+        let detail = server.get(&format!("/v1/queues/jobs/tally?{query}")).await.problem("invalid");
+        assert!(detail.contains(expected), "{query}: {detail}");
+    }
+    for (policy, expected) in [
+        (json!({"tally_tags": ["a+b+c"]}), "more than two tags"),
+        (json!({"tally_tags": ["a+a"]}), "twice"),
+        (json!({"tally_values_max": 0}), "use 1 to 1000"),
+        (json!({"tally_values_max": 1001}), "use 1 to 1000"),
+    ] {
+        let detail = server.put("/v1/queues/more", json!({"policy": policy})).await.problem("invalid");
+        assert!(detail.contains(expected), "{detail}");
+    }
+}

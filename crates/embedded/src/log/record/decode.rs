@@ -261,7 +261,11 @@ pub fn decode_chosen_id(bytes: &[u8]) -> Result<ItemId, RecordError> {
 }
 
 pub fn decode_queue(bytes: &[u8]) -> Result<Queue, RecordError> {
-    decode(bytes)
+    let (mut queue, rest) = postcard::take_from_bytes::<Queue>(bytes).map_err(|_| RecordError::Content)?;
+    if !rest.is_empty() {
+        queue.policy.tally_values_max = decode(rest)?;
+    }
+    Ok(queue)
 }
 
 pub fn decode_queue_name(bytes: &[u8]) -> Result<QueueName, RecordError> {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use towline_domain::kv::KvRecord;
 use towline_domain::{
-    Body, Change, EventKind, Field, Head, ItemId, Queue, QueueId, QueueName, Tally, TallyTag,
+    Body, Change, EventKind, Field, Head, ItemId, Queue, QueueId, QueueName, Tally, TallyTag, limits,
 };
 
 /// Appends one record to the buffer of a frame.
@@ -184,7 +184,11 @@ pub fn encode_head(encoder: &mut RecordEncoder<'_>, head: &Head) {
 
 pub fn encode_queue(buffer: &mut Vec<u8>, queue: &Queue, event: Option<EventKind>, salt: u64) -> u32 {
     let mut encoder = RecordEncoder::new(buffer, RecordKind::Queue, event, u64::from(queue.id.0));
-    encoder.encoded(HEAD, queue);
+    // Left out of the policy, so that the queues of earlier builds are read.
+    match queue.policy.tally_values_max {
+        limits::TALLY_VALUES_DEFAULT => encoder.encoded(HEAD, queue),
+        values_max => encoder.encoded(HEAD, &(queue, values_max)),
+    }
     encoder.finish(salt)
 }
 

@@ -227,7 +227,9 @@ mod tests {
             by_key(fairness),
         ] {
             assert_queue_is_read_back(Policy { flow: flow.clone(), ..Policy::default() });
-            assert_queue_is_read_back(Policy { flow, tally_tags: tally_tags(), ..Policy::default() });
+            let policy = Policy { flow, tally_tags: tally_tags(), ..Policy::default() };
+            assert_queue_is_read_back(Policy { tally_values_max: 7, ..policy.clone() });
+            assert_queue_is_read_back(policy);
         }
     }
 

@@ -54,7 +54,8 @@ impl Overlay {
         self.record_events(change, None);
         self.metrics.add(change, self.now);
         if let Some(finish) = change.finish() {
-            self.tallies.add(&finish);
+            let values_max = self.tally_values_max(finish.queue);
+            self.tallies.add(&finish, values_max);
         }
         match change.head() {
             None => {

@@ -288,6 +288,11 @@ impl Overlay {
         }
     }
 
+    /// How many values of a tag the queue tallies separately.
+    pub(super) fn tally_values_max(&self, queue: QueueId) -> u32 {
+        self.by_id(queue).map_or(limits::TALLY_VALUES_DEFAULT, |(queue, _)| queue.policy.tally_values_max)
+    }
+
     fn order_of(&self, queue: QueueId) -> &Order {
         self.by_id(queue).map_or(&Order::Fifo, |(queue, _)| &queue.policy.order)
     }
