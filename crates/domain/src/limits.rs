@@ -46,7 +46,7 @@ pub const VISIBILITY_MIN: Millis = Millis(100);
 pub const VISIBILITY_MAX: Millis = Millis::days(30);
 pub const DELAY_MAX: Millis = Millis::MAX;
 /// How long a settled item is kept beyond its TTL at most, so that its settle can be repeated.
-pub const REPEATABLE_FOR: Millis = Millis::minutes(1);
+pub const REPEATABLE_FOR: Millis = Millis::hours(1);
 /// A queue with this many finished items keeps none beyond its TTL.
 pub const REPEATABLE_MAX: u64 = 100_000;
 pub const DEPTH_LIMIT_MAX: u64 = 1 << 40;

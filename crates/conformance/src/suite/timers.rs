@@ -82,16 +82,16 @@ pub(super) fn a_settle_can_be_repeated_until_its_lease_would_have_ended(harness:
         assert_eq!(code(&rig.lease(&held, verb)), "item_not_found");
         assert_eq!(rig.counts("jobs"), Counts::default());
     }
-    // A long lease keeps the item for a minute.
+    // A long lease keeps the item for an hour.
     let mut call = rig.receive_call("jobs", 1);
-    call.visibility = Some(Millis::hours(1));
+    call.visibility = Some(Millis::hours(2));
     let id = rig.submit("jobs", payload("work"));
     let held = Held::of(rig.received(call).items.remove(0));
     rig.commit(&held);
-    let minute = rig.now().after(limits::REPEATABLE_FOR);
-    rig.at(Timestamp(minute.0 - 1));
+    let hour = rig.now().after(limits::REPEATABLE_FOR);
+    rig.at(Timestamp(hour.0 - 1));
     assert_eq!(rig.lease(&held, commit()), left(ItemState::Completed));
-    rig.at(minute);
+    rig.at(hour);
     rig.assert_gone(id);
 }
 

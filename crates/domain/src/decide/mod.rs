@@ -147,7 +147,7 @@ fn rescore(after: &mut Head, target: &Queue) {
 }
 
 /// When a finished item is removed. One that its lease holder settled stays until the lease would have ended, so that the same
-/// call again gets the same answer: for a minute at most, and only while the queue keeps few finished items.
+/// call again gets the same answer: for an hour at most, and only while the queue keeps few finished items.
 fn remove_at(
     context: &Context<'_>,
     ttl: Option<Millis>,
