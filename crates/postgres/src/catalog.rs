@@ -101,6 +101,7 @@ mod tests {
             unique: Unique::WhileUnfinished,
             lease: LeaseRule::default(),
             tally_tags: ["region".to_owned()].into(),
+            tally_values_max: 16,
             flow: Flow {
                 concurrency: Some(9),
                 rate: Some(Rate::new(10, Millis(1000))),
@@ -108,7 +109,7 @@ mod tests {
                 concurrency_per_key: Some(11),
             },
         };
-        let queue = Queue {
+        let mut queue = Queue {
             id: QueueId(12),
             name: "jobs".parse().unwrap(),
             schema: Schema {
@@ -126,6 +127,11 @@ mod tests {
         assert_eq!(read_queue(GOLDEN).unwrap(), queue);
         let later = GOLDEN.replacen('{', r#"{"added_later":[1],"#, 1);
         assert_eq!(read_queue(&later).unwrap(), queue);
+        // Written before there was this setting.
+        let earlier = GOLDEN.replacen(r#""tally_values_max":16,"#, "", 1);
+        assert_ne!(earlier, GOLDEN);
+        queue.policy.tally_values_max = 100;
+        assert_eq!(read_queue(&earlier).unwrap(), queue);
     }
 
     const GOLDEN: &str = concat!(
@@ -136,7 +142,7 @@ mod tests {
         r#""expire_after":5,"give_up_after":6,"poison_after":7,"order":"fifo","depth_limit":8,"#,
         r#""dead_letter_queue":"dead","dead_letter":["explicit"],"unique":"while_unfinished","#,
         r#""lease":{"ack_timeout":null,"renewal_permille":null,"renewals_max":null},"#,
-        r#""tally_tags":["region"],"flow":{"concurrency":9,"rate":{"count":10,"per":1000,"burst":1},"#,
+        r#""tally_tags":["region"],"tally_values_max":16,"flow":{"concurrency":9,"rate":{"count":10,"per":1000,"burst":1},"#,
         r#""fairness":{"weights":{"k":2}},"concurrency_per_key":11}},"state":{"closed":{"since":13}},"#,
         r#""paused":true,"created_at":14,"revision":15}"#,
     );
