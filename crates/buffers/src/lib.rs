@@ -11,6 +11,7 @@
 //! | what the stored bytes look like | `format/` |
 //! | how objects are stored and named | `storage/` |
 //! | what is cleaned up | `sweep.rs` |
+//! | how all objects are checked at once | `verify.rs` |
 //! | which store the location belongs to | `owner.rs` |
 //! | which files a backup copies | `files.rs` |
 //!
@@ -32,6 +33,7 @@ mod owner;
 mod read;
 mod storage;
 mod sweep;
+mod verify;
 mod write;
 
 pub use blobs::{BLOB_BYTES_MAX, BlobPage, ListedBlob};
@@ -48,6 +50,7 @@ pub use read::list::{ListedBuffer, Page};
 pub use read::status::{BufferState, BufferStatus};
 pub use sweep::{SweepCursor, SweepReport};
 pub use towline_domain::hash_chain::{CHAIN_START, Hash, Position, link};
+pub use verify::{ObjectFinding, ObjectReport};
 pub use write::create::{Meta, NewBuffer, TAG_NAME_LEN_MAX, TAG_VALUE_LEN_MAX, TAGS_MAX};
 pub use write::presign::PresignedRequest;
 pub use write::put_chunk::{NewChunk, PutOutcome};

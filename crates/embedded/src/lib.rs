@@ -76,6 +76,6 @@ pub use options::{Durability, Options};
 pub use repair::backup::{BackupError, BackupReport, Snapshot, SnapshotFile, restore};
 pub use repair::damage::Affected;
 pub use repair::integrity_scan::Finding;
-pub use repair::salvage::{SalvageReport, salvage};
-pub use repair::verify::{VerifyReport, verify};
+pub use repair::salvage::{SalvageReport, salvage, salvage_with_progress};
+pub use repair::verify::{VerifyReport, verify, verify_with_progress};
 pub use store::Embedded;

@@ -17,5 +17,6 @@ mod states;
 mod storage;
 mod sweep;
 mod vanished_writer;
+mod verify;
 mod write;
 mod writer;

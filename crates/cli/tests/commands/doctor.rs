@@ -69,6 +69,87 @@ fn damage_is_named_and_the_intact_items_are_salvaged() {
     assert!(again.stderr.contains("not empty"), "{again:?}");
 }
 
+/// Writes a buffer and an offloaded payload, and stops the server. Returns the files with their bytes.
+fn stored_with_objects() -> (Server, PathBuf) {
+    let mut server = Server::start();
+    server.ok(&["queue", "create", "jobs"]);
+    let buffer = server.ok(&["buffer", "create"]);
+    server.feed(&["buffer", "write", &buffer], "the content of a buffer").ok(&["buffer"]);
+    let large = server.directory().join("large");
+    std::fs::write(&large, (0..40_000).map(|n| format!("{:x}", n * 7919)).collect::<String>()).unwrap();
+    server.ok(&["queue", "submit", "jobs", "--payload-file", large.to_str().unwrap()]);
+    assert!(server.stop().success());
+    let data = server.directory().join("data");
+    (server, data)
+}
+
+/// The first file whose path contains this.
+fn file_below(directory: &Path, part: &str) -> PathBuf {
+    let mut left = vec![directory.to_owned()];
+    while let Some(at) = left.pop() {
+        if at.is_dir() {
+            left.extend(std::fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().path()));
+        } else if at.to_str().unwrap().contains(part) {
+            return at;
+        }
+    }
+    panic!("no file with {part:?} below {}", directory.display());
+}
+
+fn flip_last_byte(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damaged_buffers_and_offloaded_payloads_are_found() {
+    let (_server, data) = stored_with_objects();
+    let intact = doctor(&data, &[]);
+    assert_eq!(intact.code, Some(0), "{intact:?}");
+    assert!(intact.stdout.contains("read 1 buffers, 1 offloaded payloads"), "{intact:?}");
+    for part in ["/c/0000", "/fields/"] {
+        let file = file_below(&data, part);
+        flip_last_byte(&file);
+        let run = doctor(&data, &[]);
+        assert_eq!(run.code, Some(1), "{part}: {run:?}");
+        assert!(
+            run.stdout.contains("data/buffers: ") && run.stdout.contains("objects are damaged"),
+            "{run:?}"
+        );
+        let json: serde_json::Value = serde_json::from_str(&doctor(&data, &["-o", "json"]).stdout).unwrap();
+        assert_eq!((&json["whole"], &json["buffers"]["checked"]["damaged"]), (&false.into(), &1.into()));
+        flip_last_byte(&file);
+    }
+    assert_eq!(doctor(&data, &[]).code, Some(0));
+}
+
+#[test]
+fn a_backup_is_compared_with_its_list() {
+    let (server, data) = stored_with_objects();
+    let backup = server.directory().join("backup");
+    Run::of(towline(&["backup", "--data"]).arg(&data).arg(&backup)).ok(&["backup"]);
+    let intact = doctor(&backup, &[]);
+    assert_eq!(intact.code, Some(0), "{intact:?}");
+    assert!(intact.stdout.contains("towline.backup: compared "), "{intact:?}");
+    // No check of the log or of an object covers this file.
+    let owner = backup.join("buffers/owner");
+    let bytes = std::fs::read(&owner).unwrap();
+    std::fs::write(&owner, [&bytes[..], b" "].concat()).unwrap();
+    let run = doctor(&backup, &[]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stdout.contains("buffers/owner: it is not the file that was backed up"), "{run:?}");
+    std::fs::write(&owner, bytes).unwrap();
+    std::fs::remove_file(file_below(&backup, "/c/0000")).unwrap();
+    let run = doctor(&backup, &[]);
+    assert!(run.code == Some(1) && run.stdout.contains("is missing"), "{run:?}");
+    let list = backup.join("towline.backup");
+    let lines = std::fs::read_to_string(&list).unwrap();
+    std::fs::write(&list, lines.lines().take(2).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    let run = doctor(&backup, &[]);
+    assert!(run.code == Some(1) && run.stdout.contains("cut short"), "{run:?}");
+}
+
 #[test]
 fn a_directory_that_does_not_exist_is_refused() {
     let directory = tempfile::tempdir().unwrap();

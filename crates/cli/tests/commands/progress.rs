@@ -38,15 +38,18 @@ fn at_a_terminal(command: &mut Command) -> Arc<Mutex<String>> {
 }
 
 #[test]
-fn a_terminal_shows_the_progress_of_a_backup_and_a_restore() {
+fn a_terminal_shows_the_progress_of_a_backup_a_restore_and_a_check() {
     let server = Server::start();
     server.ok(&["queue", "create", "jobs"]);
     let (out, data) = (server.directory().join("out"), server.directory().join("restored"));
     let mut backup = server.command(&["backup"]);
     let mut restore = towline(&["restore"]);
-    for (command, words) in
-        [(backup.arg(&out), "backed up"), (restore.arg(&out).arg("--data").arg(&data), "restored")]
-    {
+    let mut doctor = towline(&["doctor", "--data"]);
+    for (command, words) in [
+        (backup.arg(&out), "backed up"),
+        (restore.arg(&out).arg("--data").arg(&data), "restored"),
+        (doctor.arg(&data).stdout(Stdio::null()), ""),
+    ] {
         let seen = at_a_terminal(command);
         let mut child = command.spawn().unwrap();
         assert!(in_time("the command ends", move || child.wait()).unwrap().success());

@@ -83,7 +83,8 @@ impl Snapshot {
     pub fn of_directory(path: &Path) -> Result<Snapshot, BackupError> {
         let disk = open_source(path)?;
         let lock = lock(&disk)?;
-        let IntegrityScan { meta, log, findings, .. } = IntegrityScan::of(&disk)?;
+        let mut ignore = |_| {};
+        let IntegrityScan { meta, log, findings, .. } = IntegrityScan::of(&disk, &mut ignore)?;
         if let Some(Finding { file, byte, what, .. }) = findings.into_iter().find(|finding| !finding.harmless)
         {
             return Err(BackupError::Damaged { directory: disk.directory(), file, byte, what });

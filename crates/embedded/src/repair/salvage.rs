@@ -37,9 +37,18 @@ pub struct SalvageReport {
 ///
 /// Items keep their ids, states, leases and errors.
 pub fn salvage(path: &Path, target: &Path) -> Result<SalvageReport, BackupError> {
+    salvage_with_progress(path, target, &mut |_| {})
+}
+
+/// The same. Calls `read` with the number of bytes after each segment is read; each one is read twice.
+pub fn salvage_with_progress(
+    path: &Path,
+    target: &Path,
+    read: &mut dyn FnMut(u64),
+) -> Result<SalvageReport, BackupError> {
     let source = open_source(path)?;
     let _lock = lock(&source)?;
-    let mut scan = IntegrityScan::of(&source)?;
+    let mut scan = IntegrityScan::of(&source, read)?;
     let mut survivors = Survivors::of(&mut scan)?;
     let mut report = SalvageReport { affected: survivors.affected(), ..SalvageReport::default() };
     report.queues_remade = survivors.remake_queues(&report.affected.queues, Timestamp(scan.totals.time));

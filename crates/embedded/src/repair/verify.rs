@@ -29,9 +29,14 @@ impl VerifyReport {
 
 /// Reads and checks all files in the directory of a store that is not in use.
 pub fn verify(path: &Path) -> Result<VerifyReport, OpenError> {
+    verify_with_progress(path, &mut |_| {})
+}
+
+/// The same. Calls `read` with the number of bytes after each segment is read.
+pub fn verify_with_progress(path: &Path, read: &mut dyn FnMut(u64)) -> Result<VerifyReport, OpenError> {
     let disk = open_source(path)?;
     let _lock = lock(&disk)?;
-    let mut scan = IntegrityScan::of(&disk)?;
+    let mut scan = IntegrityScan::of(&disk, read)?;
     let mut report = VerifyReport {
         segments: scan.log.len() as u64,
         frames: scan.totals.frames,

@@ -14,12 +14,14 @@
 //! `towline.meta.incomplete`, the server refuses it, and the next backup or restore into it starts again.
 
 mod archive;
+mod check;
 mod copy;
 mod directory;
 mod restore;
 
 pub use archive::unpack;
 pub(crate) use archive::{Place, send};
+pub use check::{BackupCheck, check_backup};
 pub use copy::backup;
 pub use restore::restore;
 

@@ -17,14 +17,7 @@ pub fn restore(
     copied: &mut dyn FnMut(u64),
 ) -> Result<BackupSummary, BackupError> {
     let damaged = |problem: String| BackupError::Damaged { directory: backup.display().to_string(), problem };
-    let mut lines = List::open(backup)?;
-    let header = match lines.next()? {
-        Some(ListLine::Backup(header)) if header.version <= VERSION => header,
-        Some(ListLine::Backup(BackupHeader { version: found, .. })) => {
-            return Err(BackupError::Newer { directory: backup.display().to_string(), found });
-        }
-        _ => return Err(damaged(format!("{LIST_FILE} has no header"))),
-    };
+    let (header, mut lines) = List::begin(backup)?;
     if !backup.join(META_FILE).exists() {
         return Err(damaged(format!("it has no {META_FILE}, so the backup did not finish")));
     }
@@ -59,7 +52,7 @@ pub fn restore(
 }
 
 /// Reads the list of a backup line by line.
-struct List<'a> {
+pub(super) struct List<'a> {
     backup: &'a Path,
     lines: BufReader<File>,
 }
@@ -71,7 +64,22 @@ impl List<'_> {
         Ok(List { backup, lines: BufReader::new(file) })
     }
 
-    fn next(&mut self) -> Result<Option<ListLine>, BackupError> {
+    /// Opens the list and reads its header.
+    pub(super) fn begin(backup: &Path) -> Result<(BackupHeader, List<'_>), BackupError> {
+        let mut lines = List::open(backup)?;
+        match lines.next()? {
+            Some(ListLine::Backup(header)) if header.version <= VERSION => Ok((header, lines)),
+            Some(ListLine::Backup(BackupHeader { version: found, .. })) => {
+                Err(BackupError::Newer { directory: backup.display().to_string(), found })
+            }
+            _ => Err(BackupError::Damaged {
+                directory: backup.display().to_string(),
+                problem: format!("{LIST_FILE} has no header"),
+            }),
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<ListLine>, BackupError> {
         let mut line = Vec::new();
         let read = (&mut self.lines).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
         read.map_err(|error| BackupError::file("read", &self.backup.join(LIST_FILE), error))?;

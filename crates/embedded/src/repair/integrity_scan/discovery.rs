@@ -12,7 +12,10 @@ use std::sync::Arc;
 type ByGeneration = BTreeMap<u64, ScannedSegment>;
 
 impl<'a> IntegrityScan<'a> {
-    pub(super) fn discover(disk: &'a dyn Disk) -> Result<IntegrityScan<'a>, OpenError> {
+    pub(super) fn discover(
+        disk: &'a dyn Disk,
+        read: &'a mut dyn FnMut(u64),
+    ) -> Result<IntegrityScan<'a>, OpenError> {
         let names = disk.list().map_err(|error| OpenError::io(disk, "", error))?;
         let numbers = names.iter().filter_map(|name| segment::parse_name(name));
         let mut files = numbers.map(|number| Segment::open(disk, number)).collect::<Result<Vec<_>, _>>()?;
@@ -34,8 +37,8 @@ impl<'a> IntegrityScan<'a> {
             }
             Err(error) => return Err(error),
         };
-        let mut scan =
-            IntegrityScan { disk, meta, log: Vec::new(), findings: Vec::new(), totals: Totals::default() };
+        let (log, findings, totals) = (Vec::new(), Vec::new(), Totals::default());
+        let mut scan = IntegrityScan { disk, meta, log, findings, totals, read };
         if let Some(what) = damage {
             scan.damaged(META_FILE, 0, what);
         }

@@ -41,6 +41,8 @@ pub(crate) struct IntegrityScan<'a> {
     pub(crate) log: Vec<ScannedSegment>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) totals: Totals,
+    /// Called with the number of bytes after each segment is read.
+    read: &'a mut dyn FnMut(u64),
 }
 
 #[derive(Debug)]
@@ -88,9 +90,12 @@ pub(crate) enum ScanStep<'a> {
 type Visit<'v> = &'v mut dyn FnMut(ScanStep<'_>);
 
 impl<'a> IntegrityScan<'a> {
-    /// Finds the segments in use and scans them.
-    pub(crate) fn of(disk: &'a dyn Disk) -> Result<IntegrityScan<'a>, OpenError> {
-        let mut scan = IntegrityScan::discover(disk)?;
+    /// Finds the segments in use and scans them. Calls `read` with the number of bytes after each segment is read.
+    pub(crate) fn of(
+        disk: &'a dyn Disk,
+        read: &'a mut dyn FnMut(u64),
+    ) -> Result<IntegrityScan<'a>, OpenError> {
+        let mut scan = IntegrityScan::discover(disk, read)?;
         scan.walk(&mut |_| {})?;
         scan.check_sidecars()?;
         Ok(scan)

@@ -29,6 +29,7 @@ impl IntegrityScan<'_> {
             }
             self.totals.take(header.next_item, header.next_queue, header.time);
             let bytes = self.read(file)?;
+            (self.read)(bytes.len());
             if file.size < header.size {
                 let what = format!("it is cut short: {} bytes of {}", file.size, header.size);
                 self.damaged(&file.name(), file.size, what);
