@@ -194,7 +194,7 @@ impl RecordAction {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordsRequest {
-    /// At most 10,000 calls, of which at most 64 are `get`. The server makes the changes in order, and then reads the records.
+    /// At most 10,000 calls, of which at most 64 are `get`. The server makes them in order.
     pub actions: Vec<RecordAction>,
 }
 

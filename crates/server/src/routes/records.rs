@@ -56,8 +56,8 @@ pub(super) async fn list(
 
 /// Make calls about many records: get, set, increment, delete.
 ///
-/// The response contains a result for each call, in the same order. The server makes the changes in order, and then reads the
-/// records of all `get`s. The calls are not a transaction: each succeeds or is refused by itself.
+/// The response contains a result for each call, in the same order. The server makes the calls in order, so a `get` shows what the
+/// calls before it wrote. The calls are not a transaction: each succeeds or is refused by itself.
 #[utoipa::path(post, path = "/v1/kv", operation_id = "act_on_records", tag = "records", security(("token" = ["any"])), request_body = RecordsRequest, responses(
     (status = 200, description = "The result for each call.", body = RecordsAnswer),
     (status = 413, description = "Too many calls, or the body is too large."),
@@ -81,25 +81,43 @@ pub(super) async fn act(
     let gets = calls.iter().flatten().filter(|(_, command)| command.is_none()).count();
     StoreError::check_size("actions", calls.len(), limits::BATCH_MAX)?;
     StoreError::check_size("gets among the actions", gets, KV_PAGE_MAX)?;
-    let commands = calls.iter().flatten().filter_map(|(key, command)| Some((key.clone(), command.clone()?)));
-    let mut answers = app.broker.kv_all(commands.collect()).await?.into_iter();
     let mut results = Vec::with_capacity(calls.len());
+    let mut changes = Vec::new();
     for call in calls {
-        let result = match call {
-            Ok((key, None)) => shown(&app, key).await.map(RecordResult::Shown),
-            Ok((_, Some(command))) => answers
-                .next()
-                .unwrap_or(Err(StoreError::Closed.into()))
-                .map_err(Into::into)
-                .and_then(|answer| changed(&command, answer)),
-            Err(refused) => Err(refused),
-        };
-        results.push(result.unwrap_or_else(|problem| {
-            RecordResult::Refused(RefusedElement { error: problem.into_element_error() })
-        }));
+        match call {
+            Ok((key, Some(command))) => changes.push(Ok((key, command))),
+            Ok((key, None)) => {
+                // It reads what the calls before it wrote.
+                results.extend(change(&app, std::mem::take(&mut changes)).await?);
+                results.push(shown(&app, key).await.map(RecordResult::Shown));
+            }
+            Err(refused) => changes.push(Err(refused)),
+        }
     }
+    results.extend(change(&app, changes).await?);
+    let refused = |problem: ProblemResponse| {
+        RecordResult::Refused(RefusedElement { error: problem.into_element_error() })
+    };
+    let results: Vec<_> = results.into_iter().map(|result| result.unwrap_or_else(refused)).collect();
     let count = results.len();
     respond.with_many(&RecordsAnswer { results }, count)
+}
+
+type Checked<T> = Result<T, ProblemResponse>;
+
+/// Carries out the commands that were not refused, in order.
+async fn change(
+    app: &App,
+    changes: Vec<Checked<(String, KvCommand)>>,
+) -> Checked<Vec<Checked<RecordResult>>> {
+    let commands: Vec<_> = changes.iter().flatten().cloned().collect();
+    let mut answers = app.broker.kv_all(commands).await?.into_iter();
+    let result = |change: Checked<(String, KvCommand)>| {
+        let (_, command) = change?;
+        let answer = answers.next().unwrap_or(Err(StoreError::Closed.into()))?;
+        changed(&command, answer)
+    };
+    Ok(changes.into_iter().map(result).collect())
 }
 
 async fn shown(app: &App, key: String) -> Result<RecordShown, ProblemResponse> {

@@ -184,12 +184,16 @@ async fn one_call_acts_on_many_records() {
         {"verb": "delete", "key": "a"},
         {"verb": "get", "key": "a"},
         {"verb": "grow", "key": "a"},
+        {"verb": "get", "key": "n"},
+        {"verb": "set", "key": "n", "value": "1"},
+        {"verb": "get", "key": "n"},
+        {"verb": "set", "key": "n", "value": "6"},
     ]))
     .await
     .success();
     let results = results["results"].as_array().unwrap().clone();
     let codes: Vec<&Value> = results.iter().map(|result| &result["error"]["code"]).collect();
-    assert_eq!(results[0], json!({"key": "n", "value": "6"}), "read after the changes");
+    assert_eq!(codes[0], "record_not_found", "read before the changes");
     let plain = |n: usize| results[n].clone();
     assert_eq!([1, 2, 3].map(plain), [json!({"set": true}), json!({"set": true}), json!({"set": false})]);
     assert_eq!([4, 5].map(plain), [json!({"value": 5}), json!({"value": 6})]);
@@ -197,6 +201,7 @@ async fn one_call_acts_on_many_records() {
     let deleted = |deleted: bool| json!({"deleted": deleted});
     assert_eq!([10, 11, 12].map(plain), [deleted(false), deleted(true), deleted(false)]);
     assert_eq!([codes[13], codes[14]], ["record_not_found", "malformed_body"]);
+    assert_eq!([15, 17].map(|n| &results[n]["value"]), ["6", "1"], "each get reads what was set before it");
     let refused = server.post("/v1/kv/word/increment", json!({})).await.success();
     assert_eq!(refused["value"], 1);
     server.put("/v1/kv/word", json!({"value": "x"})).await.success();
