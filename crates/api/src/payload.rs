@@ -107,6 +107,15 @@ impl Form {
         }
     }
 
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Base64 => "base64",
+            Form::Text => "text",
+            Form::Json => "json",
+        }
+    }
+
     /// Moves the value to the field of this form. A value that does not have this form stays where it is.
     pub(crate) fn apply(
         self,

@@ -2,9 +2,11 @@
 
 use crate::exit::Failure;
 use crate::source::Source;
+use clap::Args;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
+use towline_api::payload::Form;
 use towline_api::{ItemId, Json, Millis, Refusal, Time};
 
 pub fn duration(text: &str) -> Result<Millis, String> {
@@ -22,6 +24,25 @@ pub fn time(text: &str) -> Result<Time, String> {
 
 pub fn item_id(text: &str) -> Result<ItemId, String> {
     text.parse().map_err(|_| "not an item id; give a UUID, as printed by `queue submit`".to_owned())
+}
+
+/// The form in which payload fields are printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct PayloadArgs {
+    /// Print payload fields as base64 (in `payload`), text (in `payload_text`) or json (in `payload_json`). A field that is not
+    /// text or JSON is printed as base64 [default: base64].
+    #[arg(long, value_name = "FORM", value_parser = form)]
+    payload_as: Option<Form>,
+}
+
+impl PayloadArgs {
+    pub fn form(self) -> Form {
+        self.payload_as.unwrap_or_default()
+    }
+}
+
+fn form(text: &str) -> Result<Form, String> {
+    Form::parse(text).map_err(|_| "use base64, text or json".to_owned())
 }
 
 /// A limit, or `none`.

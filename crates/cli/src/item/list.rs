@@ -3,8 +3,10 @@
 use super::filter::FilterArgs;
 use crate::connect::Session;
 use crate::exit::Failure;
+use crate::value::PayloadArgs;
 use clap::Args;
 use towline_api::client::ItemQuery;
+use towline_api::payload::Form;
 use towline_api::{ItemFilter, ItemShown};
 
 const PAGE: usize = 1000;
@@ -28,6 +30,8 @@ pub struct ListArgs {
     /// Leave out inputs, parameters and outputs.
     #[arg(long, conflicts_with = "fields")]
     summary: bool,
+    #[command(flatten)]
+    payload: PayloadArgs,
 }
 
 /// The columns of a table of items.
@@ -54,7 +58,8 @@ pub async fn run(session: &Session, args: ListArgs) -> Result<(), Failure> {
             row,
         },
     };
-    list(session, args.queue.as_deref(), query, args.limit, columns).await
+    let limit = args.limit.unwrap_or(usize::MAX);
+    list(session, args.queue.as_deref(), query, (limit, args.payload.form()), columns).await
 }
 
 /// Lists all matching items of all queues, with their results.
@@ -65,7 +70,7 @@ pub async fn results(session: &Session, filter: ItemFilter, summary: bool) -> Re
         session,
         None,
         query,
-        None,
+        (usize::MAX, Form::default()),
         Columns { headers: &["ID", "QUEUE", "STATE", "RESULT"], row: result_row },
     )
     .await
@@ -75,22 +80,22 @@ async fn list(
     session: &Session,
     queue: Option<&str>,
     mut query: ItemQuery,
-    limit: Option<usize>,
+    (mut left, form): (usize, Form),
     Columns { headers, row }: Columns,
 ) -> Result<(), Failure> {
     let summary = query.view.is_some();
     let mut listing = session.output.listing(headers);
-    let mut left = limit.unwrap_or(usize::MAX);
     while left > 0 {
         query.limit = Some(left.min(PAGE));
         let page = session.client.items(queue, &query).await?;
-        for item in page.items.iter().take(left) {
+        let taken = page.items.len();
+        for item in page.items.into_iter().take(left) {
             match summary {
-                false => listing.push(item, row)?,
-                true => listing.push(&item.summary(), |_| row(item))?,
+                false => listing.push(&item.payload_as(form), row)?,
+                true => listing.push(&item.summary(), |_| row(&item))?,
             }
         }
-        left = left.saturating_sub(page.items.len());
+        left = left.saturating_sub(taken);
         query.cursor = page.next;
         if query.cursor.is_none() {
             break;

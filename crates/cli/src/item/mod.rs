@@ -18,7 +18,7 @@ pub use parent_process::ParentProcess;
 
 use crate::connect::Session;
 use crate::exit::Failure;
-use crate::value::item_id;
+use crate::value::{PayloadArgs, item_id};
 use clap::{Args, Subcommand};
 use towline_api::ItemId;
 
@@ -32,7 +32,7 @@ pub enum ItemCommand {
     Defer(settle::DeferArgs),
     Edit(settle::EditArgs),
     /// Show an item with its result.
-    Show(ItemArg),
+    Show(ShowArgs),
     Wait(wait::WaitArgs),
     List(list::ListArgs),
     Count(count::CountArgs),
@@ -54,10 +54,12 @@ pub enum ItemCommand {
 }
 
 #[derive(Debug, Args)]
-pub struct ItemArg {
+pub struct ShowArgs {
     /// The item's id.
     #[arg(value_name = "ITEM", value_parser = item_id)]
     id: ItemId,
+    #[command(flatten)]
+    payload: PayloadArgs,
 }
 
 pub async fn run(session: &Session, command: ItemCommand, parent: ParentProcess) -> Result<(), Failure> {
@@ -70,7 +72,9 @@ pub async fn run(session: &Session, command: ItemCommand, parent: ParentProcess)
         ItemCommand::Release(args) => settle::send(session, args.action()?).await,
         ItemCommand::Defer(args) => settle::send(session, args.action()?).await,
         ItemCommand::Edit(args) => settle::send(session, args.action()?).await,
-        ItemCommand::Show(args) => output.object(&client.item(args.id).await?),
+        ItemCommand::Show(args) => {
+            output.object(&client.item(args.id).await?.payload_as(args.payload.form()))
+        }
         ItemCommand::Wait(args) => wait::run(session, args).await,
         ItemCommand::List(args) => list::run(session, args).await,
         ItemCommand::Count(args) => count::run(session, args).await,

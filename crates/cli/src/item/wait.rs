@@ -4,7 +4,7 @@ use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::reconnect::Reconnect;
-use crate::value::{duration, item_id};
+use crate::value::{PayloadArgs, duration, item_id};
 use clap::Args;
 use std::time::Duration;
 use towline_api::{ItemId, ItemShown, ItemState, Millis};
@@ -25,6 +25,8 @@ pub struct WaitArgs {
     /// Wait at most this long, for example 1m [default: no limit].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Millis>,
+    #[command(flatten)]
+    payload: PayloadArgs,
 }
 
 pub async fn run(session: &Session, args: WaitArgs) -> Result<(), Failure> {
@@ -37,6 +39,7 @@ pub async fn run(session: &Session, args: WaitArgs) -> Result<(), Failure> {
         let call = client.wait(args.id, slice);
         let Some(item) = reconnect.attempt(client.url(), slice + GRACE, call).await? else { continue };
         if item.is_finished() {
+            let item = item.payload_as(args.payload.form());
             session.output.json_only(&item)?;
             return match item.item_state() {
                 Some(ItemState::Completed) => Ok(()),

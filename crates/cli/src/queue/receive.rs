@@ -5,7 +5,7 @@ use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::reconnect::Reconnect;
-use crate::value::duration;
+use crate::value::{PayloadArgs, duration};
 use clap::Args;
 use std::time::Duration;
 use towline_api::{Client, Millis, ReceiveAnswer, ReceiveRequest, Span, WAIT_MAX};
@@ -50,6 +50,8 @@ pub struct ReceiveOptions {
     /// Payload fields to return: payload, state_blob, metadata, parameters [default: all].
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
     fields: Option<Vec<String>>,
+    #[command(flatten)]
+    payload: PayloadArgs,
 }
 
 impl ReceiveOptions {
@@ -57,6 +59,7 @@ impl ReceiveOptions {
         ReceiveRequest {
             visibility_timeout: self.visibility_timeout.map(Span::from),
             create_output_buffers: self.create_output_buffers.then_some(true),
+            payload_as: Some(self.payload.form().name().to_owned()),
             fields: self.fields.map(|fields| fields.into_iter().filter(|field| !field.is_empty()).collect()),
             ..ReceiveRequest::default()
         }

@@ -5,6 +5,7 @@ use crate::events::follow;
 use crate::exit::Failure;
 use crate::output;
 use crate::reconnect::PATIENCE;
+use crate::value::PayloadArgs;
 use clap::Args;
 use towline_api::Code;
 use towline_api::client::EventQuery;
@@ -26,10 +27,12 @@ pub struct TailArgs {
     /// Stop after this many items.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
+    #[command(flatten)]
+    payload: PayloadArgs,
 }
 
 pub async fn run(session: &Session, args: TailArgs) -> Result<(), Failure> {
-    let TailArgs { queue, after, count } = args;
+    let TailArgs { queue, after, count, payload } = args;
     // Report a missing queue before waiting for its events.
     session.client.queue(&queue).await?;
     let client = session.client.clone().retry_for(PATIENCE);
@@ -42,7 +45,7 @@ pub async fn run(session: &Session, args: TailArgs) -> Result<(), Failure> {
     follow(session, query, async |event| {
         let Some(id) = event.item else { return Ok(!ENDS.contains(&event.kind.as_str())) };
         match client.item(id).await {
-            Ok(item) => output::json_line(&item)?,
+            Ok(item) => output::json_line(&item.payload_as(payload.form()))?,
             // It was removed meanwhile.
             Err(error) if error.code() == Some(Code::ItemNotFound) => return Ok(true),
             Err(error) => return Err(error.into()),

@@ -212,3 +212,26 @@ fn every_field_of_an_item_can_be_given() {
     let id = server.feed(&["queue", "submit", "jobs", "--payload-file", "-"], "from a pipe").stdout;
     assert_eq!(server.json(&["item", "show", id.trim_end()])["payload"], "ZnJvbSBhIHBpcGU=");
 }
+
+#[test]
+fn payloads_are_printed_as_text_or_json() {
+    let server = Server::start();
+    server.ok(&["queue", "create", "jobs"]);
+    let id = server.ok(&["queue", "submit", "jobs", "--payload", r#"{"n": 1}"#]);
+    let shown = |form: &str| server.json(&["item", "show", &id, "--payload-as", form]);
+    assert_eq!(shown("text")["payload_text"], r#"{"n": 1}"#);
+    assert_eq!(shown("json")["payload_json"]["n"], 1);
+    assert_eq!(shown("base64")["payload"], server.json(&["item", "show", &id])["payload"]);
+    let listed = server.json(&["item", "list", "jobs", "--fields", "payload", "--payload-as", "text"]);
+    assert_eq!(listed[0]["payload_text"], r#"{"n": 1}"#);
+    let tail = ["queue", "tail", "jobs", "--after", "oldest", "--count", "1", "--payload-as", "json"];
+    assert_eq!(server.json(&tail)["payload_json"]["n"], 1);
+    let received = server.json(&["queue", "receive", "jobs", "--payload-as", "text"]);
+    assert_eq!(received["items"][0]["payload_text"], r#"{"n": 1}"#);
+    let lease = received["items"][0]["lease"].as_str().unwrap();
+    server.ok(&["item", "commit", &id, "--lease", lease]);
+    let waited = server.json(&["item", "wait", &id, "-o", "json", "--payload-as", "text"]);
+    assert!(waited.get("payload").is_none(), "{waited}");
+    let unknown = server.run(&["item", "show", &id, "--payload-as", "hex"]);
+    assert!(unknown.code == Some(2) && unknown.stderr.contains("base64, text or json"), "{unknown:?}");
+}
