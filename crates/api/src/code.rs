@@ -59,6 +59,7 @@ codes! {
     QueueClosed "queue_closed" 409 "the queue is closed",
     QueueBusy "queue_busy" 409 "the queue has unfinished items",
     QueueCompleted "queue_completed" 409 "the queue is completed",
+    StoreNotEmpty "store_not_empty" 409 "the store is not empty",
     IdTaken "id_taken" 409 "an item with this id exists",
     KeyConflict "key_conflict" 409 "the idempotency key belongs to an item with other content",
     LeaseLost "lease_lost" 409 "the lease is not, or no longer, valid",

@@ -39,6 +39,7 @@ mod time;
 mod token;
 mod topic;
 mod trace;
+mod transfer;
 
 pub use backoff::BackoffBody;
 pub use budget::DecodeBudget;
@@ -84,6 +85,7 @@ pub use towline_domain::{
     Trace, TraceParent, TraceState,
 };
 pub use trace::TraceBody;
+pub use transfer::TransferSummary;
 
 /// Maximum size of a request body in bytes.
 pub const BODY_BYTES_MAX: usize = 64 << 20;

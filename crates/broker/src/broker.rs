@@ -150,6 +150,12 @@ impl Broker {
         self.0.clock.now()
     }
 
+    /// The broker's clock, for a task that may outlive a call.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.0.clock)
+    }
+
     /// Operations since the start.
     #[must_use]
     pub fn operation_counts(&self) -> OperationCounts {

@@ -18,6 +18,7 @@ mod feed;
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod golden;
 mod groups;
+mod import;
 mod latency;
 mod ownership;
 mod pace;
@@ -36,7 +37,8 @@ pub use clock::SteadyClock;
 pub use collection::{Collected, CollectionRule};
 pub use counters::{OperationCounts, VERBS};
 pub use feed::{FollowError, Follower};
-pub use groups::begin_groups;
+pub use groups::{begin_groups, groups_are_begun};
+pub use import::RunningImport;
 pub use latency::{CALLS, LATENCY_BOUNDS, Latency};
 pub use ownership::{Ownership, OwnershipError, TakeOver, claim_buffers};
 pub use pace::Pace;

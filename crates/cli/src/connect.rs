@@ -74,6 +74,10 @@ impl Connection {
         Ok(Session { client, output: Output::new(format) })
     }
 
+    pub fn token_is_standard_input(&self) -> bool {
+        self.token_file.as_ref().is_some_and(|path| path.as_os_str() == "-")
+    }
+
     fn token(&self) -> Result<Option<String>, Failure> {
         let Some(path) = &self.token_file else {
             return Ok(std::env::var("TOWLINE_TOKEN").ok().filter(|token| !token.trim().is_empty()));

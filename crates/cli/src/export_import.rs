@@ -6,13 +6,20 @@ use crate::exit::Failure;
 use crate::output::{self, Format};
 use crate::serve::ADOPT_HELP;
 use crate::store_args::{StoreArgs, runtime};
+use bytes::Bytes;
 use clap::Args;
-use std::io::{self, BufReader, BufWriter, Write};
+use parking_lot::Mutex;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use towline_api::TransferSummary;
 use towline_api::client::Content;
-use towline_server::transfer::{self, TransferError, TransferSummary};
+use towline_server::transfer::{self, TransferError};
 
 /// Larger than most lines.
 const BUFFER_BYTES: usize = 1 << 20;
+/// How many pieces of the input are read before the server takes the first one.
+const PIECES_AHEAD: usize = 2;
 
 /// Export queues, items, schedules and records to standard output.
 ///
@@ -32,7 +39,11 @@ pub struct ExportArgs {
     with_tokens: bool,
 }
 
-/// Import the output of `towline export` from standard input into an empty store. Stop the server first.
+/// Import the output of `towline export` from standard input into an empty store.
+///
+/// Without --data, --store and --config, imports into the running server; the token needs the scope `admin`. Until the import ends,
+/// the server answers other clients that change something with 503 `busy`. With one of these flags, imports into a store that no
+/// server uses. Example: towline export --url http://old:7420 | towline import --url http://new:7420
 ///
 /// With `--from cyclotron`, submits the jobs of a Cyclotron database to the running server. Each job has its id as
 /// idempotency key, so the same command continues an interrupted import. Jobs that are available are pending or scheduled
@@ -41,7 +52,7 @@ pub struct ExportArgs {
 pub struct ImportArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Place for buffers of the new store, for large payloads: a directory, or s3://bucket/prefix [default: `buffers` in the
+    /// Place for buffers of the new store, with --data, --store or --config, for large payloads: a directory, or s3://bucket/prefix [default: `buffers` in the
     /// data directory]
     #[arg(long, value_name = "PLACE")]
     buffers: Option<String>,
@@ -129,11 +140,58 @@ pub fn import(args: ImportArgs, connection: &Connection, format: Option<Format>)
         };
         return runtime()?.block_on(async { cyclotron::run(&connection.open(format)?, import).await });
     }
+    if !args.store.is_named() {
+        if args.buffers.is_some() || args.adopt_buffers {
+            let words = "--buffers and --adopt-buffers need --data, --store or --config; a server knows its place for buffers";
+            return Err(Failure::Usage(words.to_owned()));
+        }
+        return send(connection, format);
+    }
     let mut settings = args.store.settings_with_buffers(args.buffers.as_ref())?;
     settings.adopt_buffers = args.adopt_buffers;
-    let input = BufReader::with_capacity(BUFFER_BYTES, io::stdin().lock());
+    let input = BufReader::with_capacity(BUFFER_BYTES, io::stdin());
     let moved = runtime()?.block_on(transfer::import(&settings, input));
     report("imported", moved)
+}
+
+/// Sends standard input to a server.
+fn send(connection: &Connection, format: Option<Format>) -> Result<(), Failure> {
+    if connection.token_is_standard_input() {
+        let words =
+            "--token-file - and the export cannot both be standard input; use a file or TOWLINE_TOKEN";
+        return Err(Failure::Usage(words.to_owned()));
+    }
+    let client = connection.open(format)?.client;
+    let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+    let unread = Arc::new(Mutex::new(None));
+    let failed = Arc::clone(&unread);
+    std::thread::Builder::new().name("input".to_owned()).spawn(move || {
+        let mut input = BufReader::with_capacity(BUFFER_BYTES, io::stdin().lock());
+        while let Some(piece) = next_piece(&mut input).transpose() {
+            let piece = piece.map_err(|error| {
+                let kind = error.kind();
+                *failed.lock() = Some(error);
+                kind.into()
+            });
+            let ends = piece.is_err();
+            // The server may have refused the export already.
+            if sender.blocking_send(piece).is_err() || ends {
+                return;
+            }
+        }
+    })?;
+    let imported = runtime()?.block_on(client.import(pieces));
+    if let Some(error) = unread.lock().take() {
+        return report("imported", Err(TransferError::Input(error)));
+    }
+    report("imported", Ok(imported?))
+}
+
+/// What can be read at once. `None` at the end.
+fn next_piece(input: &mut impl BufRead) -> io::Result<Option<Bytes>> {
+    let piece = Bytes::copy_from_slice(input.fill_buf()?);
+    input.consume(piece.len());
+    Ok((!piece.is_empty()).then_some(piece))
 }
 
 fn report(what: &str, moved: Result<TransferSummary, TransferError>) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ use crate::response::ProblemResponse;
 use crate::traces::Traces;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use towline_api::Code;
@@ -48,13 +49,24 @@ pub(crate) struct Inner {
     pub(crate) consumers: Consumers,
     /// Directories whose disk metrics describe, with the name of each.
     pub(crate) disks: Vec<(&'static str, PathBuf)>,
-    /// One backup or export at a time.
+    /// One backup, export or import at a time.
     copies: Arc<Semaphore>,
+    /// While it is set, no client may change anything.
+    importing: Arc<AtomicBool>,
     /// For metrics and backups only. Everything else goes through the broker.
     embedded: Option<Arc<Embedded>>,
     /// For their health only.
     shards: Option<Arc<Shards>>,
     stopping: watch::Sender<bool>,
+}
+
+/// An import is under way.
+pub(crate) struct ImportGuard(Arc<AtomicBool>);
+
+impl Drop for ImportGuard {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 fn disks(settings: &Settings) -> Vec<(&'static str, PathBuf)> {
@@ -97,6 +109,7 @@ impl App {
             consumers: Consumers::default(),
             disks: disks(settings),
             copies: Arc::new(Semaphore::new(1)),
+            importing: Arc::default(),
             embedded: backend.embedded(),
             shards: backend.shards(),
             stopping: watch::Sender::new(false),
@@ -112,15 +125,25 @@ impl App {
         Some(Place { store: self.embedded.clone()?, buffers: self.buffers.clone() })
     }
 
-    /// Begins a backup or an export. Until the returned guard is dropped, no other one begins, and the broker deletes nothing from
+    /// Begins a backup, an export or an import. Until the returned guard is dropped, no other one begins, and the broker deletes nothing from
     /// object storage.
     pub(crate) async fn begin_copy(&self) -> Result<(OwnedSemaphorePermit, DeletionPause), ProblemResponse> {
         let busy = |_| {
-            let detail = "another backup or export is being made; try again when it has ended";
+            let detail = "a backup, an export or an import is under way; try again when it has ended";
             ProblemResponse::new(Code::Busy, detail)
         };
         let permit = Arc::clone(&self.copies).try_acquire_owned().map_err(busy)?;
         Ok((permit, self.broker.pause_deletions().await))
+    }
+
+    /// Refuses all calls that change something until the guard is dropped.
+    pub(crate) fn begin_import(&self) -> ImportGuard {
+        self.importing.store(true, Ordering::Release);
+        ImportGuard(Arc::clone(&self.importing))
+    }
+
+    pub(crate) fn is_importing(&self) -> bool {
+        self.importing.load(Ordering::Acquire)
     }
 
     /// The items of each shard that is up. Empty if the store is not sharded.

@@ -13,6 +13,7 @@ mod error;
 mod events;
 mod groups;
 mod records;
+mod request_body;
 mod schedules;
 mod sse;
 mod tls;
@@ -41,11 +42,18 @@ use crate::tally::TallyShown;
 use crate::text::Text;
 use crate::time::Time;
 use crate::token::{NewToken, TokenCreated, TokenPage, TokenShown, Whoami};
+use crate::transfer::TransferSummary;
+use bytes::Bytes;
 use http::Method;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use towline_domain::{ItemId, QueueName, Trace};
 use transport::{Call, Repeat, Transport};
+
+/// An import takes as long as its input.
+const IMPORT_TIME_MAX: Duration = Duration::from_secs(7 * 86400);
 
 pub type Result<T> = std::result::Result<T, ClientError>;
 
@@ -203,6 +211,13 @@ impl Client {
         let response =
             self.transport.open(call.query(with_tokens.then(|| ("with_tokens", "true".to_owned())))).await?;
         Ok(Content { body: response.into_body(), transport: self.transport.clone() })
+    }
+
+    /// Sends an export to a server whose store is empty. An error in place of a piece ends the request.
+    pub async fn import(&self, pieces: mpsc::Receiver<io::Result<Bytes>>) -> Result<TransferSummary> {
+        let call = Call::new(Method::POST, "/v1/import".to_owned(), Repeat::Unsafe);
+        let call = call.header("content-type", "application/x-ndjson")?.within(IMPORT_TIME_MAX);
+        self.transport.upload(call, pieces).await
     }
 
     /// Creates a token. A repeated call creates another one.

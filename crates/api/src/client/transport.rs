@@ -1,5 +1,6 @@
 //! Sends calls and reads answers: addresses, formats, connections, retries.
 
+use super::request_body::RequestBody;
 use super::tls::{self, Connector, Trust};
 use super::unix_socket::UnixConnector;
 use super::{ClientError, Result};
@@ -19,10 +20,12 @@ use hyper_util::client::legacy::{Builder, Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use towline_domain::{ItemId, Trace};
 
 /// Maximum size of an answer. A page of the largest items fits.
@@ -69,8 +72,8 @@ pub(super) struct Transport {
 /// Connections to the server.
 #[derive(Debug, Clone)]
 enum Pool {
-    Tcp(Client<Connector, Full<Bytes>>),
-    Unix(Client<UnixConnector, Full<Bytes>>),
+    Tcp(Client<Connector, RequestBody>),
+    Unix(Client<UnixConnector, RequestBody>),
 }
 
 impl Pool {
@@ -84,7 +87,7 @@ impl Pool {
         Ok(Pool::Tcp(builder().build(tls::connector(connector, trust)?)))
     }
 
-    fn request(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
+    fn request(&self, request: Request<RequestBody>) -> ResponseFuture {
         match self {
             Pool::Tcp(http) => http.request(request),
             Pool::Unix(http) => http.request(request),
@@ -295,11 +298,15 @@ impl Transport {
 
     pub(super) async fn call<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
         let answer = self.exchange(call).await?;
-        let body = match <[Bytes; 1]>::try_from(answer.pieces) {
+        self.decode(&answer.headers, answer.pieces)
+    }
+
+    fn decode<T: DeserializeOwned>(&self, headers: &HeaderMap, pieces: Vec<Bytes>) -> Result<T> {
+        let body = match <[Bytes; 1]>::try_from(pieces) {
             Ok([whole]) => whole,
             Err(pieces) => pieces.concat().into(),
         };
-        let content_type = text(&answer.headers, &CONTENT_TYPE);
+        let content_type = text(headers, &CONTENT_TYPE);
         let format = Format::of(content_type).or(body.is_empty().then_some(Format::Json));
         let format = format.ok_or_else(|| self.misunderstood(format!("content type {content_type:?}")))?;
         format.decode(&body).map_err(|error| self.misunderstood(error.to_string()))
@@ -367,9 +374,34 @@ impl Transport {
         Ok(HttpAnswer { status, headers, pieces })
     }
 
-    /// Sends a request. Reads the body only if the server refused.
+    /// Sends a call once, with a body in pieces, and reads the whole answer.
+    pub(super) async fn upload<T: DeserializeOwned>(
+        &self,
+        call: Call,
+        pieces: mpsc::Receiver<io::Result<Bytes>>,
+    ) -> Result<T> {
+        let sent = async {
+            let response = self.send_body(&call, RequestBody::Pieces(pieces)).await?;
+            let headers = response.headers().clone();
+            Ok((headers, self.read(&call, response).await?))
+        };
+        let (headers, pieces) = sent.await.map_err(|failed| match failed {
+            Failed::NotYet(error) | Failed::Lost(error) | Failed::Final(error) => error,
+        })?;
+        self.decode(&headers, pieces)
+    }
+
     async fn send(&self, call: &Call) -> std::result::Result<Response<Incoming>, Failed> {
-        let request = self.request(call).map_err(Failed::Final)?;
+        self.send_body(call, RequestBody::Whole(Full::new(call.body.clone().unwrap_or_default()))).await
+    }
+
+    /// Sends a request. Reads the body of the answer only if the server refused.
+    async fn send_body(
+        &self,
+        call: &Call,
+        body: RequestBody,
+    ) -> std::result::Result<Response<Incoming>, Failed> {
+        let request = self.request(call, body).map_err(Failed::Final)?;
         let response = match self.timed(call.limit(), self.http.request(request)).await? {
             Ok(response) => response,
             Err(error) if error.is_connect() => {
@@ -434,7 +466,7 @@ impl Transport {
         Ok(pieces)
     }
 
-    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>> {
+    fn request(&self, call: &Call, body: RequestBody) -> Result<Request<RequestBody>> {
         let mut request =
             Request::builder().method(call.method.clone()).uri(format!("{}{}", self.request_base, call.path));
         if !call.headers.iter().any(|(name, _)| *name == ACCEPT) {
@@ -457,9 +489,7 @@ impl Transport {
         for (name, value) in &call.headers {
             request = request.header(name, value);
         }
-        request
-            .body(Full::new(call.body.clone().unwrap_or_default()))
-            .map_err(|error| ClientError::Configuration(error.to_string()))
+        request.body(body).map_err(|error| ClientError::Configuration(error.to_string()))
     }
 }
 

@@ -12,7 +12,7 @@ mod record;
 mod recount;
 
 pub(crate) use follower::run;
-pub use record::begin_groups;
+pub use record::{begin_groups, groups_are_begun};
 
 use crate::broker::{Broker, Shared};
 use crate::feed;

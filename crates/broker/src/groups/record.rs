@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use towline_domain::kv::{KvAnswer, KvCommand, KvRecord};
 use towline_domain::{EventKind, GroupCounts, GroupTag, StateKind, limits};
-use towline_store::{Event, EventCursor, Operation, Reply, Result, StoreError};
+use towline_store::{Event, EventCursor, Operation, Reply, Result, Store, StoreError};
 
 const PREFIX: &str = "towline/group/";
 const PROGRESS: &str = "towline/groups";
@@ -114,6 +114,11 @@ pub(super) fn add(counts: &mut GroupCounts, event: &Event) {
 /// events of the members.
 pub fn begin_groups() -> Result<Operation> {
     Shared::save_progress(&Progress { at: String::new(), recount_number: 0 })
+}
+
+/// Whether a broker of the store counts groups.
+pub async fn groups_are_begun(store: &dyn Store) -> Result<bool> {
+    Ok(store.kv_get(vec![PROGRESS.to_owned()]).await?.pop().flatten().is_some())
 }
 
 impl Shared {

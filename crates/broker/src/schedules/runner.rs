@@ -10,7 +10,7 @@ use crate::broker::Shared;
 use futures::{StreamExt, stream};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -38,6 +38,8 @@ pub(crate) struct ScheduleTimers {
     alone: bool,
     /// When all schedules were last read from the store.
     reloaded_at: AtomicU64,
+    /// No schedule submits an item: an import is under way.
+    held: AtomicBool,
     wake: Notify,
 }
 
@@ -47,7 +49,17 @@ impl ScheduleTimers {
             next_times: Mutex::default(),
             alone,
             reloaded_at: AtomicU64::new(NEVER),
+            held: AtomicBool::new(false),
             wake: Notify::new(),
+        }
+    }
+
+    /// Stops schedules, or lets them go on. Then all of them are read again.
+    pub(crate) fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
+        if !held {
+            self.reloaded_at.store(NEVER, Ordering::Release);
+            self.wake();
         }
     }
 
@@ -135,6 +147,9 @@ pub(crate) async fn run(shared: Weak<Shared>) {
 /// Carries out due occurrences. Returns when the next one is due.
 pub(crate) async fn run_due(shared: &Arc<Shared>) -> Result<Option<Timestamp>> {
     let timers = &shared.schedule_timers;
+    if timers.held.load(Ordering::Acquire) {
+        return Ok(None);
+    }
     let now = shared.clock.now();
     // Also on a busy server: the server that created a schedule may stop before its first occurrence.
     if timers.should_reload(now) {

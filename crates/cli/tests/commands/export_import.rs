@@ -139,6 +139,76 @@ fn import_needs_an_empty_store_and_export_needs_a_store() {
     assert!(!data.join("nowhere").exists());
 }
 
+/// Sends an export to a running server.
+fn send(export: &str, to: &Server, token: &str) -> Run {
+    let file = to.directory().join("export.jsonl");
+    std::fs::write(&file, export).unwrap();
+    let input = std::fs::File::open(&file).unwrap();
+    Run::of(to.command(&["import"]).env("TOWLINE_TOKEN", token).stdin(Stdio::from(input)))
+}
+
+#[test]
+fn an_import_goes_to_the_running_server() {
+    let from = busy();
+    let before = shown(&from);
+    let whole = from.ok(&["export"]);
+    let to = Server::start();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let file = elsewhere.path().join("export.jsonl");
+    std::fs::write(&file, format!("{whole}\n")).unwrap();
+    let input = std::fs::File::open(&file).unwrap();
+    let mut command = to.command(&["import"]);
+    let imported = Run::of(command.current_dir(elsewhere.path()).stdin(Stdio::from(input)));
+    assert_eq!((imported.code, imported.stderr.trim_end()), (Some(0), "towline: imported 3 queues, 6 items"));
+    assert_eq!(shown(&to), before);
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 1, "no store appears beside the export");
+    // The server works on as usual.
+    to.ok(&["queue", "resume", "jobs"]);
+    to.receive(&["jobs"]);
+    let again = send(&whole, &to, "");
+    assert!(again.code == Some(1) && again.stderr.contains("already has queues"), "{again:?}");
+    let misplaced = Run::of(&mut to.command(&["import", "--buffers", "somewhere"]));
+    assert!(misplaced.code == Some(2) && misplaced.stderr.contains("--data"), "{misplaced:?}");
+}
+
+#[test]
+fn a_server_refuses_an_import_that_is_cut_or_not_permitted() {
+    let from = busy();
+    let whole = from.ok(&["export"]);
+    for (cut, words) in [
+        (String::new(), "not a Towline export"),
+        (whole.lines().take(4).map(|line| format!("{line}\n")).collect(), "incomplete"),
+        (whole.replacen("\"blob\":\"", "\"blob\":\"!", 1), "base64"),
+    ] {
+        let refused = send(&cut, &Server::start(), "");
+        assert!(refused.code == Some(1) && refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+    let (server, admin) = Server::start_asking(|_| Vec::new());
+    let reader = ["token", "create", "reader", "--scope", "queue:*:read"];
+    let reader = Run::of(server.command(&reader).env("TOWLINE_TOKEN", &admin)).ok(&reader);
+    let refused = send(&whole, &server, &reader);
+    assert!(refused.code == Some(1) && refused.stderr.contains("admin"), "{refused:?}");
+    send(&whole, &server, &admin).ok(&["import"]);
+}
+
+#[test]
+fn a_running_server_starts_imported_schedules_groups_and_dependencies() {
+    let (from, last) = with_records();
+    from.ok(&["schedule", "create", "often", "--queue", "ticks", "--every", "1s"]);
+    from.ok(&["queue", "create", "ticks"]);
+    let before = records(&from);
+    let whole = from.ok(&["export"]);
+    let to = Server::start();
+    send(&whole, &to, "").ok(&["import"]);
+    assert_eq!(records(&to), before);
+    let ticks = || to.json(&["queue", "item", "list", "ticks"]).as_array().unwrap().len();
+    let imported = ticks();
+    until("the schedule submits items", || ticks() > imported);
+    let (id, lease) = to.receive(&["jobs"]);
+    to.ok(&["item", "commit", &id, "--lease", &lease]);
+    until("the dependency is resolved", || to.state(&last) == "pending");
+}
+
 /// A payload that is offloaded.
 fn large() -> String {
     (0..40_000).map(|n| format!("{:x}", n * 7919)).collect()

@@ -36,6 +36,10 @@ pub(crate) async fn authorize(
         return next.run(request).await;
     }
     let (requirement, operation) = requirements.of(&request);
+    if app.is_importing() && !is_read && operation != "import" {
+        let detail = "the server imports an export; try again when the import has ended";
+        return ProblemResponse::new(Code::Busy, detail).into_response();
+    }
     let is_audited =
         requirement.is_administrative() || requirement.is_for_audit_file() && app.auth.audit.has_file();
     let audited = (is_audited && !is_read).then(|| AuditedRequest::of(&request));

@@ -1,6 +1,7 @@
 //! Error responses in the format `application/problem+json`. Only this file maps errors to codes and statuses.
 
 use crate::auth::AuthChallenge;
+use crate::transfer::TransferError;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
@@ -54,6 +55,10 @@ impl ProblemResponse {
         &self.0.problem
     }
 
+    pub(crate) fn into_code_and_detail(self) -> (Code, String) {
+        (self.0.code, self.0.problem.detail)
+    }
+
     /// The error of one element of a batch.
     pub(crate) fn into_element_error(self) -> ErrorBody {
         let Problem { code, detail, .. } = self.0.problem;
@@ -92,6 +97,29 @@ impl From<StoreError> for ProblemResponse {
             tracing::error!(code = code.name(), "{fault}");
         }
         ProblemResponse::new(code, fault.to_string())
+    }
+}
+
+impl From<TransferError> for ProblemResponse {
+    fn from(error: TransferError) -> ProblemResponse {
+        let detail = error.to_string();
+        let code = match error {
+            TransferError::Refused { line, error } => {
+                return ProblemResponse::from(error).prefixed(&format!("line {line} of the export"));
+            }
+            TransferError::Store(fault) => return fault.into(),
+            TransferError::Request { code, .. } => code,
+            TransferError::NotEmpty(_) | TransferError::HasTokens => Code::StoreNotEmpty,
+            TransferError::Line { .. } => Code::Invalid,
+            TransferError::NoPlace(_) => Code::NotSupported,
+            TransferError::Payload { .. } => Code::StorageUnavailable,
+            // Of the command `towline import` without a server.
+            TransferError::Open(_)
+            | TransferError::Output(_)
+            | TransferError::Input(_)
+            | TransferError::NoStore(_) => Code::Internal,
+        };
+        ProblemResponse::new(code, detail)
     }
 }
 

@@ -20,7 +20,7 @@ const TAR: &str = "application/x-tar";
     responses(
         (status = 200, description = "The archive.", body = Vec<u8>, content_type = "application/x-tar"),
         (status = 422, description = "The store is not embedded. Use the tools of its database."),
-        (status = 503, description = "Another backup or export is being made."),
+        (status = 503, description = "A backup, an export or an import is under way."),
     ))]
 pub(super) async fn backup(State(app): State<App>, _: NoQuery) -> Result<Response, ProblemResponse> {
     let place = app

@@ -23,7 +23,7 @@ const NDJSON: &str = "application/x-ndjson";
     ),
     responses(
         (status = 200, description = "The lines.", body = String, content_type = "application/x-ndjson"),
-        (status = 503, description = "Another backup or export is being made."),
+        (status = 503, description = "A backup, an export or an import is under way."),
     ))]
 pub(super) async fn export(State(app): State<App>, mut query: Query) -> Result<Response, ProblemResponse> {
     let with_tokens = query.parse("with_tokens")?.unwrap_or(false);

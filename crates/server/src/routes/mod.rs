@@ -8,6 +8,7 @@ mod export;
 mod filter;
 mod groups;
 mod health;
+mod import;
 mod items;
 mod list;
 mod openapi;
@@ -59,6 +60,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(health::metrics))
         .routes(routes!(backup::backup))
         .routes(routes!(export::export))
+        .routes(routes!(import::import))
         .routes(routes!(tokens::whoami))
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::revoke))

@@ -1,7 +1,7 @@
 //! Writes everything in a store, as lines of JSON.
 
 use super::record::{ExportedRecord, RecordKind};
-use super::{BATCH_ITEMS, ExportLine, TransferError, TransferSummary, VERSION, open};
+use super::{BATCH_ITEMS, ExportLine, TransferError, VERSION, count_record, open};
 use crate::backend::buffers::open_to_read;
 use crate::config::{Settings, StoreChoice};
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use towline_api::TransferSummary;
 use towline_broker::Payloads;
 use towline_domain::{Field, FieldSet, Item, Queue, QueueId, QueueName, Reference, limits};
 use towline_store::{Cursor, Filter, KvPage, Restore, Store, StoredItem};
@@ -156,7 +157,7 @@ impl Export<'_> {
             let Some((last, _)) = records.last() else { return Ok(()) };
             after = Some(last.clone());
             for (key, record) in records {
-                self.summary.count(&key);
+                count_record(&mut self.summary, &key);
                 self.line(&ExportLine::Record(ExportedRecord::of(key, record)))?;
             }
             self.flush(PIECE_BYTES, to).await?;

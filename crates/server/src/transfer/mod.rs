@@ -5,11 +5,14 @@
 
 mod export;
 mod import;
+mod lines;
 mod record;
 
 pub use export::export;
 pub(crate) use export::send;
 pub use import::import;
+pub(crate) use import::receive;
+pub(crate) use lines::{LINE_BYTES_MAX, LineSource};
 
 use crate::auth::token_store;
 use crate::backend::Backend;
@@ -21,8 +24,8 @@ use bytes::Bytes;
 use record::{ExportedRecord, RecordKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
+use towline_api::{Code, TransferSummary};
 use towline_broker::SteadyClock;
 use towline_domain::{AttemptError, Body, Field, Fields, Head, Item, ItemId, Outcome, Queue, QueueName};
 use towline_store::{OperationError, Restore, StoreError};
@@ -32,42 +35,13 @@ const VERSION: u32 = 1;
 /// Items per read or write.
 const BATCH_ITEMS: usize = 500;
 
-/// How much was transferred.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct TransferSummary {
-    pub queues: u64,
-    pub items: u64,
-    #[serde(default)]
-    pub schedules: u64,
-    #[serde(default)]
-    pub records: u64,
-    #[serde(default)]
-    pub tokens: u64,
-}
-
-impl TransferSummary {
-    /// Counts a key-value record.
-    fn count(&mut self, key: &str) {
-        match RecordKind::of(key) {
-            Some(RecordKind::Record) => self.records += 1,
-            Some(RecordKind::Schedule) => self.schedules += 1,
-            Some(RecordKind::Token) if token_store::is_token(key) => self.tokens += 1,
-            Some(RecordKind::Token | RecordKind::Mark) | None => {}
-        }
-    }
-}
-
-impl fmt::Display for TransferSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = |count: u64| if count == 1 { "" } else { "s" };
-        let TransferSummary { queues, items, schedules, records, tokens } = *self;
-        write!(f, "{queues} queue{}, {items} item{}", plural(queues), plural(items))?;
-        for (count, what) in [(schedules, "schedule"), (records, "record"), (tokens, "token")] {
-            if count > 0 {
-                write!(f, ", {count} {what}{}", plural(count))?;
-            }
-        }
-        Ok(())
+/// Counts a key-value record.
+fn count_record(summary: &mut TransferSummary, key: &str) {
+    match RecordKind::of(key) {
+        Some(RecordKind::Record) => summary.records += 1,
+        Some(RecordKind::Schedule) => summary.schedules += 1,
+        Some(RecordKind::Token) if token_store::is_token(key) => summary.tokens += 1,
+        Some(RecordKind::Token | RecordKind::Mark) | None => {}
     }
 }
 
@@ -102,6 +76,12 @@ pub enum TransferError {
     Payload { id: ItemId, location: String, problem: OperationError },
     #[error("line {line} of the export: {problem}")]
     Line { line: u64, problem: String },
+    /// The request that carries the export ended early.
+    #[error("{detail}")]
+    Request { code: Code, detail: String },
+    /// The store refused what a line contains.
+    #[error("line {line} of the export: {error}")]
+    Refused { line: u64, error: OperationError },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
