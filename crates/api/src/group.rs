@@ -102,12 +102,18 @@ pub struct GroupShown {
     pub failed: u64,
     /// Members that were deleted before they ended.
     pub removed: u64,
+    /// Notes that are not errors, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl GroupShown {
     #[must_use]
     pub fn new(group: String, counts: &GroupCounts, done: bool) -> GroupShown {
+        let empty =
+            (counts.members == 0).then(|| format!("group {group:?} has no members yet; is this its name?"));
         GroupShown {
+            notes: empty.into_iter().collect(),
             group,
             done,
             members: counts.members,

@@ -278,6 +278,9 @@ pub struct ScheduleAnswer {
     /// Names of the fields that changed.
     pub changed: Vec<String>,
     pub schedule: ScheduleShown,
+    /// Notes that are not errors, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A page of schedules in order of name.

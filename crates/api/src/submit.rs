@@ -291,6 +291,9 @@ impl TryFrom<NewItem> for Submission {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SubmitAnswer {
     pub items: Vec<Submitted>,
+    /// Notes about the request that are not errors, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// The result of one item: its id, or why it was refused.
@@ -308,6 +311,9 @@ pub struct Submitted {
     pub replaced: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorBody>,
+    /// Notes about the item that are not errors, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl Submitted {

@@ -473,8 +473,8 @@ proptest! {
     #[test]
     fn submits(items in vec(new_item(), 0..3), answers in vec((option::of(id()), option::of(any::<bool>()), option::of(error())), 0..3)) {
         items.iter().for_each(same);
-        let items = answers.into_iter().map(|(id, created, error)| Submitted { id, created, replaced: created, error }).collect();
-        same(&SubmitAnswer { items });
+        let items = answers.into_iter().map(|(id, created, error)| Submitted { id, created, replaced: created, error, notes: vec!["note".to_owned()] }).collect();
+        same(&SubmitAnswer { items, notes: Vec::new() });
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::clock;
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::item::{list_results, repeat_until_done};
+use crate::output;
 use crate::reconnect::Reconnect;
 use crate::value::duration;
 use clap::{Args, Subcommand};
@@ -74,7 +75,11 @@ pub struct CancelArgs {
 
 pub async fn run(session: &Session, command: GroupCommand) -> Result<(), Failure> {
     match command {
-        GroupCommand::Show(args) => session.output.object(&session.client.group(&args.group).await?),
+        GroupCommand::Show(args) => {
+            let group = session.client.group(&args.group).await?;
+            output::say_all(&group.notes);
+            session.output.object(&group)
+        }
         GroupCommand::Wait(args) => wait(session, args).await,
         GroupCommand::Results(args) => {
             let filter = ItemFilter { group: Some(args.group), state: args.state, ..ItemFilter::default() };
@@ -92,11 +97,17 @@ async fn wait(session: &Session, args: WaitArgs) -> Result<(), Failure> {
     let until = args.timeout.map(|timeout| clock::now() + Duration::from_millis(timeout.0));
     let mut reconnect = Reconnect::new(until);
     let client = &session.client;
+    // The first call does not wait, so that an empty group is reported at once.
+    let mut slice_max = Duration::ZERO;
     loop {
         let rest = until.map(|until| until.saturating_duration_since(clock::now()));
-        let slice = rest.map_or(SLICE, |rest| rest.min(SLICE));
+        let slice = rest.map_or(slice_max, |rest| rest.min(slice_max));
         let call = client.wait_group(&args.group, args.expect, slice);
         let Some(group) = reconnect.attempt(client.url(), slice + GRACE, call).await? else { continue };
+        if slice_max.is_zero() {
+            output::say_all(&group.notes);
+            slice_max = SLICE;
+        }
         if group.done {
             session.output.json_only(&group)?;
             let bad = group.failed + group.removed;
@@ -107,7 +118,10 @@ async fn wait(session: &Session, args: WaitArgs) -> Result<(), Failure> {
         }
         if rest.is_some_and(|rest| rest <= slice) {
             let GroupShown { unfinished, members, .. } = group;
-            let words = format!("group {:?}: {unfinished} of {members} members are unfinished", args.group);
+            let words = match members {
+                0 => format!("group {:?} has no members", args.group),
+                _ => format!("group {:?}: {unfinished} of {members} members are unfinished", args.group),
+            };
             return Err(Failure::TimedOut(words));
         }
     }

@@ -108,6 +108,11 @@ pub fn say(words: impl Display) {
     let _ = writeln!(io::stderr().lock(), "towline: {words}");
 }
 
+/// Prints the notes of an answer to stderr.
+pub fn say_all(notes: &[String]) {
+    notes.iter().for_each(say);
+}
+
 /// Removes control characters, so that foreign text cannot control the terminal.
 pub fn printable(text: &str) -> String {
     text.chars()

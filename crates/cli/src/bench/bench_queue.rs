@@ -80,7 +80,7 @@ impl BenchQueue {
         let count = items.len();
         let answers = client.submit(&self.queue, items).await?;
         ensure!(answers.len() == count, "{count} items were submitted, {} answered", answers.len());
-        for Submitted { id, created, replaced, error } in answers {
+        for Submitted { id, created, replaced, error, .. } in answers {
             if let Some(error) = error {
                 anyhow::bail!("an item was refused: {} ({})", error.message, error.code);
             }

@@ -84,6 +84,9 @@ async fn submit(
         if let Some(ErrorBody { message, .. }) = &submitted.error {
             bar.suspend(|| output::say(format!("line {line}: {message}: {shown}")));
         }
+        for note in &submitted.notes {
+            bar.suspend(|| output::say(format!("line {line}: {note}")));
+        }
         results.push(line, &submitted);
     }
     bar.set_message(results.accepted.to_string());

@@ -3,6 +3,7 @@
 use super::{ItemArgs, bulk_submit};
 use crate::connect::Session;
 use crate::exit::Failure;
+use crate::output;
 use crate::source::Source;
 use crate::value::{duration, item_id, time};
 use clap::Args;
@@ -74,6 +75,7 @@ pub async fn run(session: &Session, args: SubmitArgs) -> Result<(), Failure> {
     let Some(submitted) = session.client.submit_or_wait(&queue, vec![item], wait).await?.pop() else {
         return Err(Failure::refused("the answer of the server has no result for the item"));
     };
+    output::say_all(&submitted.notes);
     match (&submitted.error, &submitted.id) {
         (None, Some(id)) => session.output.name_or_json(id, &submitted),
         (Some(error), _) => Err(Failure::refused(&error.message)),

@@ -2,6 +2,7 @@
 
 use crate::connect::Session;
 use crate::exit::Failure;
+use crate::output;
 use crate::queue::ItemArgs;
 use crate::value::{duration, time};
 use clap::{Args, ValueEnum};
@@ -91,12 +92,14 @@ pub struct ApplyArgs {
 pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     let (name, body) = args.put()?;
     let answer = session.client.put_schedule(&name, &body).await?;
+    output::say_all(&answer.notes);
     session.output.name_or_json(&answer.schedule.name, &answer)
 }
 
 pub async fn apply(session: &Session, args: ApplyArgs) -> Result<(), Failure> {
     let (name, body) = args.schedule.put()?;
     let answer = session.client.apply_schedule(&name, &body, args.dry_run).await?;
+    output::say_all(&answer.notes);
     let text = match (answer.created, &answer.changed[..]) {
         (true, _) => "created".to_owned(),
         (false, []) => "unchanged".to_owned(),

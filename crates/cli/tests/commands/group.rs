@@ -62,3 +62,24 @@ fn cancelling_a_group_fails_its_dependents() {
     let usage = server.run(&["queue", "submit", "jobs", "--after-when", "all-done"]);
     assert_eq!(usage.code, Some(2), "{usage:?}");
 }
+
+#[test]
+fn an_empty_group_is_reported() {
+    let server = Server::start();
+    server.ok(&["queue", "create", "jobs"]);
+    let submitted = server.run(&["queue", "submit", "jobs", "--after-group", "typo"]);
+    assert!(submitted.code == Some(0) && submitted.stderr.contains("\"typo\" has no items"), "{submitted:?}");
+    let shown = server.run(&["group", "show", "typo"]);
+    assert!(shown.code == Some(0) && shown.stderr.contains("no members"), "{shown:?}");
+    let waited = server.run(&["group", "wait", "typo", "--timeout", "10ms"]);
+    assert_eq!(waited.code, Some(4), "{waited:?}");
+    assert!(
+        waited.stderr.contains("no members yet") && waited.stderr.contains("has no members\n"),
+        "{waited:?}"
+    );
+    let scheduled = server.run(&["schedule", "create", "s", "--queue", "absent", "--every", "1h"]);
+    assert!(
+        scheduled.code == Some(0) && scheduled.stderr.contains("\"absent\" does not exist"),
+        "{scheduled:?}"
+    );
+}

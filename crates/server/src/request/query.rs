@@ -130,9 +130,13 @@ impl Query {
         serde_json::from_value(value).map(Some).map_err(|error| invalid(name, error))
     }
 
-    /// A duration like `5m`, or a number of milliseconds.
+    /// A duration like `5m`, or a number of milliseconds. Refuses a number that was probably meant as seconds: a response to a query
+    /// has no place for a note.
     pub(crate) fn span(&mut self, name: &'static str) -> Result<Option<Millis>, ProblemResponse> {
         let Some(span) = self.json::<Span>(name)? else { return Ok(None) };
+        if let Some(note) = span.note(name) {
+            return Err(ProblemResponse::new(Code::Invalid, note));
+        }
         Ok(Some(span.into_domain(name)?))
     }
 

@@ -11,6 +11,7 @@ mod health;
 mod import;
 mod items;
 mod list;
+mod notes;
 mod openapi;
 mod queues;
 mod receive;

@@ -1,5 +1,6 @@
 //! Schedules: create, change, show, pause, resume, run, delete.
 
+use super::notes;
 use crate::app::App;
 use crate::auth::{Caller, Right};
 use crate::request::{DecodedBody, NoQuery, Query, SchedulePath};
@@ -104,11 +105,13 @@ async fn put_schedule(
     let (spec, paused) = body.into_domain()?;
     caller.check_target(Some(&spec.queue))?;
     caller.check_group(spec.item.body.group.as_deref())?;
+    let queue = spec.queue.clone();
     let put = app.broker.put_schedule(&name, spec, paused, if_different).await?;
     respond.with(&ScheduleAnswer {
         created: put.created,
         changed: put.changed.into_iter().map(str::to_owned).collect(),
         schedule: put.schedule.into(),
+        notes: notes::absent_queue(app, &queue).await?,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Submitting items.
 
 use super::queues::{create_if_absent, find};
-use super::{batch_results, unexpected};
+use super::{batch_results, notes, unexpected};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::request::{DecodedBody, NoQuery, QueuePath, check_wait};
@@ -11,10 +11,11 @@ use axum::extract::State;
 use axum::response::Response;
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use towline_api::{Element, NewItem, OneOrMany, SubmitAnswer, SubmitBody, SubmitRequest, Submitted};
 use towline_domain::change::Answer;
-use towline_domain::{QueueName, Refusal, Submission, Trace, limits};
+use towline_domain::{DependsOn, QueueName, Refusal, Submission, Trace, limits};
 use towline_store::{Operation, OperationError, Reply, StoreError};
 
 /// Submit items.
@@ -46,12 +47,14 @@ pub(super) async fn submit(
     };
     let count = items.len();
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
+    let notes: Vec<String> = body.wait.iter().filter_map(|wait| wait.note("wait")).collect();
     let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.into_domain("wait")?))?;
     create_if_absent(&app, &caller, &queue).await?;
     let span = app.traces.as_ref().and_then(|traces| traces.submit(&request_span, &queue, count));
     let trace = span.as_ref().map(SubmitSpan::trace).or_else(|| traces::of_headers(&headers));
     let (batch, invalid) =
         run_blocking_if_large(count * 64, || prepare(&queue, items, trace.map(Box::new), &caller));
+    let awaited = awaited_groups(&batch);
     let answers = if batch.is_empty() {
         find(&app, queue).await?;
         Vec::new()
@@ -63,18 +66,41 @@ pub(super) async fn submit(
     if let Some(Err(error @ OperationError::Refused(Refusal::QueueNotFound { .. }))) = answers.first() {
         return Err(error.clone().into());
     }
-    let mut results = batch_results(invalid, answers, |_, answer| match answer {
-        Ok(Reply::Answer(Answer::Submitted { id, created })) => Ok(Ok(Submitted::accepted(id, created))),
-        Ok(Reply::Answer(Answer::Replaced { id })) => Ok(Ok(Submitted::replaced(id))),
+    // After the submit: a group may be in the same batch.
+    let empty = notes::empty_groups(&app, awaited.values().map(String::as_str)).await?;
+    let noted = |index: usize, submitted: Submitted| {
+        let note = awaited.get(&index).and_then(|group| empty.get(group)).cloned();
+        Submitted { notes: note.into_iter().collect(), ..submitted }
+    };
+    let mut results = batch_results(invalid, answers, |index, answer| match answer {
+        Ok(Reply::Answer(Answer::Submitted { id, created })) => {
+            Ok(Ok(noted(index, Submitted::accepted(id, created))))
+        }
+        Ok(Reply::Answer(Answer::Replaced { id })) => Ok(Ok(noted(index, Submitted::replaced(id)))),
         Ok(_) => Err(unexpected()),
         Err(error) => Ok(Err(error.into())),
     })?;
     if single {
-        return respond_to_one(respond, results.pop().ok_or_else(unexpected)??);
+        let mut submitted = results.pop().ok_or_else(unexpected)??;
+        submitted.notes.extend(notes);
+        return respond_to_one(respond, submitted);
     }
     let refused = |problem: ProblemResponse| Submitted::refused(problem.into_element_error());
     let items = results.into_iter().map(|result| result.unwrap_or_else(refused)).collect();
-    respond.with_many(&SubmitAnswer { items }, count)
+    respond.with_many(&SubmitAnswer { items, notes }, count)
+}
+
+/// The groups that operations of a batch wait for without saying how many members these will have.
+fn awaited_groups(batch: &[Operation]) -> BTreeMap<usize, String> {
+    let awaited = |operation: &Operation| match operation {
+        Operation::Submit { submission, .. } => match &submission.after.as_deref()?.on {
+            DependsOn::Group { name, expect: 0 } => Some(name.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let named = |(index, operation)| Some((index, awaited(operation)?));
+    batch.iter().enumerate().filter_map(named).collect()
 }
 
 fn respond_to_one(respond: Responder, submitted: Submitted) -> Result<Response, ProblemResponse> {

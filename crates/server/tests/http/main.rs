@@ -37,6 +37,7 @@ mod lists;
 mod messagepack;
 mod metrics;
 mod mutated_requests;
+mod notes;
 mod openapi;
 mod payload_forms;
 mod proxy;
