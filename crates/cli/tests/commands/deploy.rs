@@ -23,6 +23,7 @@ fn here(words: &[String], directory: &Path) -> Vec<String> {
     let word = |word: &String| match word.as_str() {
         "/etc/towline/towline.toml" => at("towline.toml"),
         "/var/lib/towline" | "/data" | "/data/store" => at("data"),
+        "/var/lib/towline/first-token" | "/data/first-token" => at("data/first-token"),
         "/var/log/towline/audit.jsonl" => at("audit.jsonl"),
         ":7420" => "127.0.0.1:0".to_owned(),
         word => {
@@ -108,7 +109,7 @@ fn the_command_of_the_image_starts_a_server() {
 #[test]
 fn the_manifest_starts_a_server_beside_its_service() {
     let manifest = read("kubernetes.yaml");
-    let args = manifest.lines().find_map(|line| line.trim().strip_prefix("args: [")).unwrap();
+    let args = manifest.lines().find_map(|line| line.trim().strip_prefix("args: [\"serve\"")).unwrap();
     // As Kubernetes sets them for a service of this name.
     let links = [
         ("TOWLINE_SERVICE_HOST", "10.0.0.1"),
@@ -116,23 +117,46 @@ fn the_manifest_starts_a_server_beside_its_service() {
         ("TOWLINE_PORT", "tcp://10.0.0.1:7420"),
         ("TOWLINE_PORT_7420_TCP_ADDR", "10.0.0.1"),
     ];
-    serves(&words(&format!("[{args}")), &links, Signal::TERM);
+    serves(&words(&format!("[\"serve\"{args}")), &links, Signal::TERM);
     for path in ["/readyz", "/healthz"] {
         assert!(manifest.contains(&format!("path: {path}")), "{path}");
     }
-    // The command of the init container creates the first token once.
+    let command = manifest.lines().find_map(|line| line.trim().strip_prefix("args: [\"token\"")).unwrap();
+    creates_the_first_token_once(&words(&format!("[\"token\"{command}")));
+}
+
+/// Runs the command twice, and deletes the file in between, as an operator does.
+fn creates_the_first_token_once(words: &[String]) {
     let directory = tempfile::tempdir().unwrap();
-    let from = manifest.find("test -e /data").unwrap();
-    let script: Vec<&str> = manifest[from..].lines().take(3).collect();
-    let script = script.join("\n").replace("/data", directory.path().to_str().unwrap());
-    let script = script.replace("towline token", &format!("{} token", env!("CARGO_BIN_EXE_towline")));
-    let token = || std::fs::read_to_string(directory.path().join("first-token")).unwrap();
-    let run = || Run::of(Command::new("sh").args(["-c", &script])).ok(&[&script]);
-    run();
-    let first = token();
-    assert!(first.starts_with("tow_1_"), "{first}");
-    run();
-    assert_eq!(token(), first);
+    let out = directory.path().join("data/first-token");
+    std::fs::create_dir(directory.path().join("data")).unwrap();
+    let args = here(words, directory.path());
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    Run::of(&mut towline(&args)).ok(&args);
+    assert!(std::fs::read_to_string(&out).unwrap().starts_with("tow_1_"), "{args:?}");
+    Run::of(&mut towline(&args)).ok(&args);
+    std::fs::remove_file(&out).unwrap();
+    Run::of(&mut towline(&args)).ok(&args);
+    assert!(!out.exists(), "the store has a token: {args:?}");
+}
+
+#[test]
+fn the_commands_of_the_readme_create_the_first_token_once() {
+    let readme = read("README.md");
+    let commands: Vec<_> = readme.lines().filter_map(|line| line.split_once(" token create ")).collect();
+    assert_eq!(commands.len(), 2, "systemd and container");
+    for (_, rest) in commands {
+        let words = ["token", "create"].into_iter().chain(rest.split(' ')).map(str::to_owned);
+        creates_the_first_token_once(&words.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn the_image_is_built_without_what_it_does_not_need() {
+    let ignored = std::fs::read_to_string(Path::new(DEPLOY).join("../.containerignore")).unwrap();
+    for name in [".git", "target", "towline-data"] {
+        assert!(ignored.lines().any(|line| line == name), "{name}");
+    }
 }
 
 #[test]
