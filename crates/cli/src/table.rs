@@ -14,8 +14,15 @@ const BLOCK_ROWS: usize = 1000;
 const CELL_MAX: usize = 80;
 /// Spaces between two columns.
 const GAP: usize = 2;
+/// A narrower column shows nothing of use.
+const CELL_MIN: usize = 8;
 /// Columns that a narrow terminal does without, the least important first.
-const LEFT_OUT_FIRST: [&str; 12] = [
+const LEFT_OUT_FIRST: [&str; 17] = [
+    "POISON",
+    "CANCELLED",
+    "EXPIRED",
+    "RETRIES EXHAUSTED",
+    "EXPLICIT",
     "EXPIRES",
     "TAGS",
     "ATTEMPT",
@@ -41,6 +48,8 @@ pub struct Listing {
     width_max: Option<usize>,
     /// Columns that are printed. Decided with the first block.
     shown: Vec<usize>,
+    /// The width of the last printed column. Decided with the first block.
+    last_max: usize,
     colored: bool,
 }
 
@@ -50,7 +59,8 @@ impl Listing {
         let width_max = Table::new().width().map(usize::from);
         let colored = !matches!(AutoStream::choice(&io::stdout()), ColorChoice::Never);
         let (rows, widths, shown) = (Vec::new(), Vec::new(), Vec::new());
-        Listing { format, out, headers, rows, widths, printed: 0, width_max, shown, colored }
+        let last_max = usize::MAX;
+        Listing { format, out, headers, rows, widths, printed: 0, width_max, shown, last_max, colored }
     }
 
     pub fn push<T: Serialize>(
@@ -95,17 +105,27 @@ impl Listing {
             table.enforce_styling();
         }
         if self.widths.is_empty() {
-            self.shown = fitting(self.headers, &mut rows, self.width_max);
-            let headers =
-                self.shown.iter().map(|at| Cell::new(self.headers[*at]).add_attribute(Attribute::Bold));
-            table.set_header(headers);
+            (self.shown, self.last_max) = fitting(self.headers, &rows, self.width_max);
+            let last = self.shown.last().copied();
+            let headers = self.shown.iter().map(|at| match Some(*at) == last {
+                true => shortened_to(self.headers[*at], self.last_max),
+                false => self.headers[*at].to_owned(),
+            });
+            table.set_header(headers.map(|header| Cell::new(header).add_attribute(Attribute::Bold)));
         }
         let shown = &self.shown;
+        if let Some(last) = shown.last() {
+            for row in &mut rows {
+                row[*last] = shortened_to(&row[*last], self.last_max);
+            }
+        }
         table.add_rows(rows.iter().map(|row| shown.iter().map(|at| cell(self.headers[*at], &row[*at]))));
         for (at, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, GAP as u16));
+            // Spaces at the end of a coloured line cannot be trimmed, and would not fit.
+            let gap = if at + 1 == shown.len() { 0 } else { GAP as u16 };
+            column.set_padding((0, gap));
             if let Some(width) = self.widths.get(at) {
-                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width + GAP as u16)));
+                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width + gap)));
             }
         }
         self.widths = table
@@ -121,33 +141,32 @@ impl Listing {
     }
 }
 
-/// The columns for a terminal of this width. If the others still do not fit, shortens the cells of the last one.
-fn fitting(headers: &[&str], rows: &mut [Vec<String>], width_max: Option<usize>) -> Vec<usize> {
+/// The columns for a terminal of this width, and the width of the last one. Leaves columns out, then shortens the cells of the last
+/// column, and then leaves out that one, too.
+fn fitting(headers: &[&str], rows: &[Vec<String>], width_max: Option<usize>) -> (Vec<usize>, usize) {
     let mut shown: Vec<usize> = (0..headers.len()).collect();
-    let Some(width_max) = width_max else { return shown };
+    let Some(width_max) = width_max else { return (shown, usize::MAX) };
     let length = |text: &str| text.chars().count();
-    let widths: Vec<usize> = headers
-        .iter()
-        .enumerate()
-        .map(|(at, header)| {
-            rows.iter().map(|row| length(&row[at])).max().unwrap_or(0).max(length(header)) + GAP
-        })
-        .collect();
-    let total = |shown: &[usize]| shown.iter().map(|at| widths[*at]).sum::<usize>() - GAP;
+    let width = |(at, header): (usize, &&str)| {
+        rows.iter().map(|row| length(&row[at])).max().unwrap_or(0).max(length(header))
+    };
+    let widths: Vec<usize> = headers.iter().enumerate().map(width).collect();
+    let total = |shown: &[usize]| shown.iter().map(|at| widths[*at] + GAP).sum::<usize>() - GAP;
     for name in LEFT_OUT_FIRST {
         if total(&shown) <= width_max {
-            return shown;
+            return (shown, usize::MAX);
         }
         // The first column names the row.
         shown.retain(|at| *at == 0 || headers[*at] != name);
     }
-    if let Some(last) = shown.last().copied().filter(|last| *last > 0) {
-        let room = width_max.saturating_sub(total(&shown) - (widths[last] - GAP)).max(length(headers[last]));
-        for row in rows {
-            row[last] = shortened_to(&row[last], room);
+    while let [_, .., last] = shown[..] {
+        let room = width_max.saturating_sub(total(&shown) - widths[last]);
+        if room >= widths[last].min(CELL_MIN) {
+            return (shown, room);
         }
+        shown.pop();
     }
-    shown
+    (shown, usize::MAX)
 }
 
 fn cell(header: &str, text: &str) -> Cell {
@@ -207,14 +226,18 @@ mod tests {
             ]
         };
         let fit = |width| {
-            let mut rows = row();
-            let shown = fitting(&headers, &mut rows, width);
-            (shown.iter().map(|at| headers[*at]).collect::<Vec<_>>(), rows[0][4].clone())
+            let rows = row();
+            let (shown, last_max) = fitting(&headers, &rows, width);
+            (shown.iter().map(|at| headers[*at]).collect::<Vec<_>>(), shortened_to(&rows[0][4], last_max))
         };
         assert_eq!(fit(None).0, headers);
         assert_eq!(fit(Some(66)).0, headers);
         assert_eq!(fit(Some(65)).0, ["ID", "STATE", "CREATED", "LAST ERROR"]);
         assert_eq!(fit(Some(40)), (vec!["ID", "STATE", "LAST ERROR"], "no memory left".to_owned()));
         assert_eq!(fit(Some(30)), (vec!["ID", "STATE", "LAST ERROR"], "no memory…".to_owned()));
+        assert_eq!(fit(Some(28)), (vec!["ID", "STATE", "LAST ERROR"], "no memo…".to_owned()));
+        assert_eq!(fit(Some(27)).0, ["ID", "STATE"]);
+        assert_eq!(fit(Some(17)).0, ["ID"]);
+        assert_eq!(fit(Some(5)).0, ["ID"], "the name of a row is never cut");
     }
 }
