@@ -125,6 +125,11 @@ pub struct Status {
     /// Bytes that collection carried forward.
     pub bytes_carried: u64,
     pub rotations: u64,
+    /// Bytes of all key-value records, and how many there may be.
+    pub kv_bytes: u64,
+    pub kv_bytes_max: u64,
+    /// Item numbers that were given out. They are never used again.
+    pub item_numbers: u64,
     /// Why the store has no space for submits.
     pub full: Option<String>,
     /// Damage that collection or a reader found first. Collection leaves the damaged segment as it is.

@@ -47,6 +47,9 @@ pub(crate) struct Inner {
     /// The place for buffers, for a backup.
     buffers: Location,
     pub(crate) consumers: Consumers,
+    /// A permit for each connection.
+    connections: Arc<Semaphore>,
+    pub(crate) connections_max: usize,
     /// Directories whose disk metrics describe, with the name of each.
     pub(crate) disks: Vec<(&'static str, PathBuf)>,
     /// One backup, export or import at a time.
@@ -107,6 +110,8 @@ impl App {
             traces,
             buffers: settings.buffers.location(&settings.data),
             consumers: Consumers::default(),
+            connections: Arc::new(Semaphore::new(settings.connections_max)),
+            connections_max: settings.connections_max,
             disks: disks(settings),
             copies: Arc::new(Semaphore::new(1)),
             importing: Arc::default(),
@@ -118,6 +123,15 @@ impl App {
 
     pub(crate) fn embedded(&self) -> Option<&Embedded> {
         self.embedded.as_deref()
+    }
+
+    pub(crate) fn connections(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.connections)
+    }
+
+    /// Connections that are open, and the one that the server is ready to accept.
+    pub(crate) fn connections_taken(&self) -> usize {
+        self.connections_max.saturating_sub(self.connections.available_permits())
     }
 
     /// What a backup copies. `None` if the store is not embedded.

@@ -1,11 +1,13 @@
 //! Metrics for Prometheus.
 
 use crate::app::App;
+use crate::auth::{TokenStore, VALID_MAX};
 use crate::response::ProblemResponse;
 use crate::traces::SpanCounts;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use parking_lot::Mutex;
 use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{
     Encoder, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -14,7 +16,8 @@ use prometheus::{
 use std::time::{Duration, Instant};
 use towline_api::Code;
 use towline_broker::{CALLS, LATENCY_BOUNDS, VERBS};
-use towline_domain::{Counts, Ending, Millis, Order, limits};
+use towline_domain::id::SEQUENCE_ACCEPTED_MAX;
+use towline_domain::{Counts, Ending, Millis, Order, Timestamp, limits};
 use towline_store::{DurationHistogram, RetryReason, StoreMetrics};
 
 /// Queues with metrics of their own. More would be too many time series for a monitoring system.
@@ -23,11 +26,15 @@ const QUEUES_MAX: usize = 1000;
 const BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0];
 
+const TOKENS_COUNTED_EVERY: Millis = Millis::minutes(1);
+
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     seconds: HistogramVec,
+    /// How many tokens are valid, and when they were counted.
+    tokens: Mutex<Option<(Timestamp, u64)>>,
 }
 
 impl Metrics {
@@ -48,7 +55,7 @@ impl Metrics {
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(seconds.clone()))?;
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        Ok(Metrics { registry, requests, seconds })
+        Ok(Metrics { registry, requests, seconds, tokens: Mutex::default() })
     }
 
     /// All metrics in the text format of Prometheus.
@@ -62,6 +69,22 @@ impl Metrics {
         let mut text = Vec::new();
         TextEncoder::new().encode(&families, &mut text).map_err(internal)?;
         Ok(text)
+    }
+}
+
+impl Metrics {
+    /// Counts them at most once in [`TOKENS_COUNTED_EVERY`], because that reads all tokens.
+    async fn valid_tokens(&self, app: &App) -> Result<u64, ProblemResponse> {
+        let now = app.now();
+        let known = *self.tokens.lock();
+        if let Some((at, count)) = known
+            && now.since(at) < TOKENS_COUNTED_EVERY
+        {
+            return Ok(count);
+        }
+        let count = TokenStore::Broker(&app.broker).valid_tokens(now).await? as u64;
+        *self.tokens.lock() = Some((now, count));
+        Ok(count)
     }
 }
 
@@ -196,8 +219,24 @@ impl MetricsText {
         self.clock(metrics)?;
         self.shards(app).await?;
         self.disks(app)?;
+        self.limits(app).await?;
         self.queues(app).await?;
         self.store(app, metrics.damages).await
+    }
+
+    /// What the server holds of everything that has a limit, and the limit.
+    async fn limits(&self, app: &App) -> Result<(), ProblemResponse> {
+        let help = "Open connections, with the one that the server is ready to accept.";
+        self.gauge("towline_connections", help, app.connections_taken() as u64)?;
+        let help = "Maximum number of connections (connections_max).";
+        self.gauge("towline_connections_max", help, app.connections_max as u64)?;
+        let (taken, all) = app.body_room.bytes();
+        self.gauge("towline_body_memory_bytes", "Memory of request bodies.", taken)?;
+        let help = "Maximum memory of request bodies (bodies_bytes_max).";
+        self.gauge("towline_body_memory_max_bytes", help, all)?;
+        let help = "Valid tokens, counted at most once a minute.";
+        self.gauge("towline_tokens", help, app.metrics.valid_tokens(app).await?)?;
+        self.gauge("towline_tokens_max", "Maximum number of valid tokens.", VALID_MAX as u64)
     }
 
     fn clock(&self, metrics: &StoreMetrics) -> Result<(), ProblemResponse> {
@@ -292,6 +331,13 @@ impl MetricsText {
         let disk = (status.segments + status.segments_free) * status.segment_bytes;
         self.gauge("towline_store_disk_bytes", "Bytes of all segments, including free ones.", disk)?;
         self.gauge("towline_store_items", "Items in the store.", status.items)?;
+        let help = "Bytes of all records: those of clients, tokens, schedules, groups.";
+        self.gauge("towline_store_record_bytes", help, status.kv_bytes)?;
+        self.gauge("towline_store_record_max_bytes", "Maximum bytes of all records.", status.kv_bytes_max)?;
+        let help = "Item numbers that were given out. They are never used again.";
+        self.gauge("towline_store_item_numbers", help, status.item_numbers)?;
+        let help = "Item numbers after which the store accepts no more items.";
+        self.gauge("towline_store_item_numbers_max", help, SEQUENCE_ACCEPTED_MAX)?;
         self.gauge("towline_store_queues", "Queues in the store.", status.queues)?;
         self.gauge(
             "towline_store_full",

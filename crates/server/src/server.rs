@@ -224,6 +224,7 @@ impl Server {
             tls,
             router,
             connections_max: settings.connections_max,
+            permits: app.connections(),
             trusted_proxies: settings.trusted_proxies.clone(),
         };
         connection::serve(listener, serving, stop, settings.drain).await;

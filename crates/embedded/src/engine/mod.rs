@@ -357,6 +357,9 @@ impl Engine {
             segments: self.segments.len() as u64,
             segments_free: (self.free.len() + self.emptied.len() + self.retired.len()) as u64,
             segment_bytes: self.segment_bytes,
+            kv_bytes: self.index.kv_bytes as u64,
+            kv_bytes_max: self.options.kv_bytes_max as u64,
+            item_numbers: self.next_item.saturating_sub(1),
             ..self.status.clone()
         }
     }

@@ -16,6 +16,7 @@ pub(crate) mod token_store;
 pub(crate) use middleware::authorize;
 pub(crate) use requirement::{RouteRequirements, SCHEME};
 pub(crate) use scope::{Resource, Right};
+pub(crate) use token_store::{TokenStore, VALID_MAX};
 
 use crate::app::App;
 use crate::connection::share_of_one_client;

@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 200;
 const SCOPES_MAX: usize = 100;
 const RATE_MAX: u32 = 1_000_000;
 /// Valid tokens. A token that has ended leaves room for a new one.
-const VALID_MAX: usize = 10_000;
+pub(crate) const VALID_MAX: usize = 10_000;
 const EXPIRES_MAX: Millis = Millis::days(3650);
 /// Lists show a token for this long after it ended.
 const LISTED_AFTER_END: Millis = Millis::days(30);
@@ -193,7 +193,7 @@ impl<'a> TokenStore<'a> {
         self.run(key(record.id), KvCommand::Set { value, ttl }).await.map(drop)
     }
 
-    async fn valid_tokens(self, now: Timestamp) -> Result<usize, StoreError> {
+    pub(crate) async fn valid_tokens(self, now: Timestamp) -> Result<usize, StoreError> {
         let (mut count, mut after) = (0, 0);
         loop {
             let (records, next) = self.page(after, KV_PAGE_MAX).await?;

@@ -62,6 +62,8 @@ pub(crate) struct Serving {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) router: Router,
     pub(crate) connections_max: usize,
+    /// One for each of these connections.
+    pub(crate) permits: Arc<Semaphore>,
     pub(crate) trusted_proxies: TrustedProxies,
 }
 
@@ -72,14 +74,13 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()>,
     drain: Duration,
 ) {
-    let Serving { tls, router, connections_max, trusted_proxies } = serving;
+    let Serving { tls, router, permits, connections_max, trusted_proxies } = serving;
     let (builder, trusted_proxies) = (Arc::new(builder()), Arc::new(trusted_proxies));
     let graceful = GracefulShutdown::new();
     // Dropped after `drain`: connections that are still busy then end and release the store.
     let (alive, cut) = watch::channel(());
     // Dropped at once: a connection in its TLS handshake has no request yet.
     let (open, closing) = watch::channel(());
-    let permits = Arc::new(Semaphore::new(connections_max));
     let seats = Seats::new(connections_max);
     tokio::pin!(stop);
     loop {

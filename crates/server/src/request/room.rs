@@ -61,6 +61,12 @@ impl BodyRoom {
         })
     }
 
+    /// How many bytes are reserved, and how many there are.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let bytes = |units: usize| units.saturating_mul(UNIT) as u64;
+        (bytes(self.units.saturating_sub(self.free.available_permits())), bytes(self.units))
+    }
+
     fn slow(&self) -> MutexGuard<'_, SlowBodies> {
         self.slow.lock().unwrap_or_else(PoisonError::into_inner)
     }
