@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 /// Something that happened. An event is a hint: read the item or queue to learn its current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventShown {
-    /// The event's cursor. Pass it as `after` to continue behind this event.
+    /// The event's cursor. Pass it as `cursor` to continue behind this event.
     pub id: String,
     #[schema(value_type = String, format = DateTime)]
     pub at: Time,

@@ -33,15 +33,15 @@ const FAULTS_MAX: u32 = 10;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FollowError {
     #[error(
-        "the events after this one are no longer available; list the items again and follow from now on, or use after=oldest"
+        "the events after this one are no longer available; list the items again and follow from now on, or use cursor=oldest"
     )]
     Gone,
     /// Its next event is no longer held in memory. It can follow again from its cursor.
     #[error(
-        "the client reads too slowly and fell behind; reconnect with the last id as `after`, and read faster"
+        "the client reads too slowly and fell behind; reconnect with the last id as `cursor`, and read faster"
     )]
     TooSlow,
-    #[error("the server is stopping; reconnect with the last id as `after`")]
+    #[error("the server is stopping; reconnect with the last id as `cursor`")]
     Stopping,
     #[error("the server has {0} followers, which is the maximum")]
     TooMany(usize),

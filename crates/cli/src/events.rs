@@ -37,8 +37,8 @@ pub struct EventsArgs {
     #[arg(long, value_name = "GROUP")]
     group: Vec<String>,
     /// Start after the event with this id, or with `oldest` [default: only new events; with --once: oldest].
-    #[arg(long, value_name = "ID")]
-    after: Option<String>,
+    #[arg(long, value_name = "ID", visible_alias = "after")]
+    cursor: Option<String>,
     /// Stop after this many events.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -48,9 +48,9 @@ pub struct EventsArgs {
 }
 
 pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
-    let after = args.after.or_else(|| args.once.then(|| "oldest".to_owned()));
+    let cursor = args.cursor.or_else(|| args.once.then(|| "oldest".to_owned()));
     let query =
-        EventQuery { after, queues: args.queue, kinds: args.kind, items: args.item, groups: args.group };
+        EventQuery { cursor, queues: args.queue, kinds: args.kind, items: args.item, groups: args.group };
     let mut printer = Printer {
         for_people: match session.output.requested() {
             Some(Format::Table) => true,
@@ -67,7 +67,7 @@ pub async fn run(session: &Session, args: EventsArgs) -> Result<(), Failure> {
 
 async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Printer) -> Result<(), Failure> {
     // Stop at the current end. On a busy server there would be no other end.
-    let now = EventQuery { after: Some("now".to_owned()), ..EventQuery::default() };
+    let now = EventQuery { cursor: Some("now".to_owned()), ..EventQuery::default() };
     let now = session.client.events(&now, Some(1)).await?.next;
     while printer.left > 0 {
         let page = session.client.events(&query, Some(PAGE)).await?;
@@ -80,7 +80,7 @@ async fn print_kept(session: &Session, mut query: EventQuery, mut printer: Print
         if end {
             return Ok(());
         }
-        if query.after.replace(page.next.clone()).as_ref() == Some(&page.next) {
+        if query.cursor.replace(page.next.clone()).as_ref() == Some(&page.next) {
             // A transaction in progress may still add events before the next ones.
             tokio::time::sleep(PAUSE).await;
         }

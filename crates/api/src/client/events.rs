@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventQuery {
     /// An event's `id`, or `oldest`. Default: only new events.
-    pub after: Option<String>,
+    pub cursor: Option<String>,
     /// Only events of these queues.
     pub queues: Vec<String>,
     /// Only these kinds, for example `item.completed` or `item.*`.
@@ -31,7 +31,7 @@ pub struct EventQuery {
 impl EventQuery {
     fn pairs(&self, limit: Option<usize>) -> Vec<(&'static str, String)> {
         let mut pairs = Vec::new();
-        pairs.extend(self.after.clone().map(|after| ("after", after)));
+        pairs.extend(self.cursor.clone().map(|cursor| ("cursor", cursor)));
         pairs.extend(self.queues.iter().map(|queue| ("queue", queue.clone())));
         pairs.extend(self.kinds.iter().map(|kind| ("kind", kind.clone())));
         pairs.extend(self.items.iter().map(|item| ("item", item.clone())));
@@ -71,10 +71,10 @@ impl EventStream {
         self.begun
     }
 
-    /// The cursor to continue from: the `after` of a later stream. `None` before the first connection.
+    /// The cursor to continue from: the `cursor` of a later stream. `None` before the first connection.
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
-        self.query.after.as_deref()
+        self.query.cursor.as_deref()
     }
 
     /// Waits for the next event. After an error, call again to continue.
@@ -103,7 +103,7 @@ impl EventStream {
                 }
             };
             if let Some(id) = event.id {
-                self.query.after = Some(id);
+                self.query.cursor = Some(id);
             }
             match event.event.as_str() {
                 "" => {}

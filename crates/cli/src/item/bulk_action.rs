@@ -89,7 +89,7 @@ fn check_filter(query: &ItemQuery) -> Result<(), Failure> {
     match query.filter == ItemFilter::default() {
         false => Ok(()),
         true => Err(Failure::Usage(
-            "name the items, for example --status failed; --status all means every item that allows it"
+            "name the items, for example --state failed; --state all means every item that allows it"
                 .to_owned(),
         )),
     }

@@ -78,8 +78,8 @@ pub struct FilterArgs {
     #[arg(long, value_name = "N", conflicts_with = "deliveries")]
     deliveries_max: Option<u32>,
     /// No items in this state. Repeatable, like every flag that begins with --not: none may match.
-    #[arg(long, visible_alias = "not-state", value_name = "STATE")]
-    not_status: Vec<String>,
+    #[arg(long, visible_alias = "not-status", value_name = "STATE")]
+    not_state: Vec<String>,
     /// No items that failed this way.
     #[arg(long, value_name = "KIND")]
     not_failure: Vec<String>,
@@ -133,7 +133,7 @@ impl FilterArgs {
             deliveries: text(self.deliveries),
             deliveries_min: text(self.deliveries_min),
             deliveries_max: text(self.deliveries_max),
-            not_state: self.not_status,
+            not_state: self.not_state,
             not_failure: self.not_failure,
             not_tag: self.not_tag,
             not_tag_prefix: self.not_tag_prefix,

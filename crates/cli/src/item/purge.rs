@@ -21,7 +21,7 @@ pub struct PurgeArgs {
 pub async fn run(session: &Session, args: PurgeArgs) -> Result<(), Failure> {
     let query = ItemQuery { force: args.force, ..args.all.query() };
     if query.filter.state.is_none() {
-        return Err(Failure::Usage("name the items to delete, for example --status failed".to_owned()));
+        return Err(Failure::Usage("name the items to delete, for example --state failed".to_owned()));
     }
     repeat_until_done(session, query, async |query| session.client.purge(&args.queue, query).await).await
 }

@@ -22,8 +22,8 @@ pub struct TailArgs {
     /// The queue's name.
     queue: String,
     /// Start after the event with this id, or with `oldest` [default: only new items].
-    #[arg(long, value_name = "ID")]
-    after: Option<String>,
+    #[arg(long, value_name = "ID", visible_alias = "after")]
+    cursor: Option<String>,
     /// Stop after this many items.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
@@ -32,12 +32,12 @@ pub struct TailArgs {
 }
 
 pub async fn run(session: &Session, args: TailArgs) -> Result<(), Failure> {
-    let TailArgs { queue, after, count, payload } = args;
+    let TailArgs { queue, cursor, count, payload } = args;
     // Report a missing queue before waiting for its events.
     session.client.queue(&queue).await?;
     let client = session.client.clone().retry_for(PATIENCE);
     let kinds = ["item.submitted", "item.replaced"].into_iter().chain(ENDS).map(str::to_owned).collect();
-    let query = EventQuery { after, kinds, queues: vec![queue], ..EventQuery::default() };
+    let query = EventQuery { cursor, kinds, queues: vec![queue], ..EventQuery::default() };
     let mut left = count.unwrap_or(u64::MAX);
     if left == 0 {
         return Ok(());

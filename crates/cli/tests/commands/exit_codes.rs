@@ -23,7 +23,7 @@ fn a_usage_error_exits_with_2_and_names_the_value() {
         (&["queue", "submit", "q", "--delay", "1s", "--at", "2030-01-31T08:00:00Z"], &["--delay"]),
         (&["queue", "update", "q"], &["nothing to change"]),
         (&["queue", "item", "show", "abc"], &["abc", "UUID"]),
-        (&["queue", "items", "purge", "q"], &["--status"]),
+        (&["queue", "items", "purge", "q"], &["--state"]),
         (&["queue", "frobnicate"], &["frobnicate"]),
         (&["buffer", "read", "b", "--range", "9-5"], &["--range", "9-5"]),
         (&["buffer", "read", "b", "--resume"], &["--output"]),

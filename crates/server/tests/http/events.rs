@@ -168,8 +168,10 @@ async fn a_filter_selects_events() {
         ("kind=item.complete", "item.completed"),
         ("kind=carried", "item.*"),
         ("queue=a b", "queue"),
-        ("item=17", "not an item id"),
+        ("item=17", "it must be a UUID"),
         ("after=17", "oldest"),
+        ("cursor=17", "oldest"),
+        ("cursor=oldest&after=oldest", "choose one"),
         ("limit=10", "Accept: application/json"),
         ("kinds=item.failed", "did you mean \"kind\""),
         ("for=5", "for"),
@@ -213,7 +215,7 @@ async fn event_pages_continue_at_the_cursor() {
     }
     // A cursor of another store.
     let gone = page(&server, "?after=00000000-1-0").await.problem("events_gone");
-    assert!(gone.contains("after=oldest"), "{gone}");
+    assert!(gone.contains("cursor=oldest"), "{gone}");
     let gone = server.get("/v1/events?after=00000000-1-0").await;
     assert_eq!((gone.status.as_u16(), gone.code()), (410, "events_gone"));
 }
@@ -344,7 +346,7 @@ async fn the_client_follows_events_and_reads_pages() {
     server.queue("jobs", json!({})).await;
     let client = server.client();
     let query = towline_api::client::EventQuery {
-        after: Some("oldest".to_owned()),
+        cursor: Some("oldest".to_owned()),
         kinds: vec!["item.*".to_owned()],
         ..Default::default()
     };
@@ -358,7 +360,7 @@ async fn the_client_follows_events_and_reads_pages() {
     assert_eq!(stream.cursor(), Some(seen[2].id.as_str()));
     let page = client.events(&query, Some(100)).await.unwrap();
     assert_eq!(page.events, seen);
-    let gone = towline_api::client::EventQuery { after: Some("00000000-1-0".to_owned()), ..query };
+    let gone = towline_api::client::EventQuery { cursor: Some("00000000-1-0".to_owned()), ..query };
     let error = client.follow_events(gone).next().await.unwrap_err();
     assert_eq!(error.code().map(|code| code.name()), Some("events_gone"));
 }

@@ -50,10 +50,9 @@ impl EventFilter {
         }
         let mut items = Vec::new();
         for text in values(query, "item")? {
-            items.push(
-                text.parse()
-                    .map_err(|_| invalid("item", format!("{:?} is not an item id", excerpt(&text))))?,
-            );
+            items.push(text.parse().map_err(|_| {
+                invalid("item", format!("{:?} is not an item id; it must be a UUID", excerpt(&text)))
+            })?);
         }
         let groups = values(query, "group")?.iter().map(|name| GroupTag::of(name)).collect();
         Ok(EventFilter { caller, queues, kinds, items, groups })

@@ -30,8 +30,8 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// `Accept: application/json`. Events are hints: read the current state of what they name.
 #[utoipa::path(get, path = "/v1/events", operation_id = "follow_events", tag = "events", security(("token" = ["queue:{queue of each item}:read"])),
     params(
-        ("after" = Option<String>, Query, description = "The `id` of the last event that the client has seen, or `oldest`. Default: only new events. A `Last-Event-ID` header overrides it"),
-        ("cursor" = Option<String>, Query, description = "`next` of the previous page. The same as `after`"),
+        ("cursor" = Option<String>, Query, description = "The `id` of the last event that the client has seen, `next` of the previous page, or `oldest`. Default: only new events. A `Last-Event-ID` header overrides it"),
+        ("after" = Option<String>, Query, description = "Another name of `cursor`"),
         ("queue" = Option<Vec<String>>, Query, description = "Only events of these queues. Dead letters also match the queue in which they failed. Repeatable"),
         ("kind" = Option<Vec<String>>, Query, description = "Only events of these kinds, like `item.completed`, or `item.*` for a whole family. Repeatable"),
         ("group" = Option<Vec<String>>, Query, description = "Only events of items in these groups. Repeatable"),
@@ -87,17 +87,18 @@ fn wants_socket(headers: &HeaderMap) -> bool {
 }
 
 fn from(query: &mut Query, headers: &HeaderMap) -> Result<EventsFrom, ProblemResponse> {
-    // `cursor` is the name of `next` in every list.
-    let given = match (query.one("after")?, query.one("cursor")?) {
-        (Some(_), Some(_)) => return Err(invalid("cursor", "`after` is also given; choose one")),
-        (after, cursor) => after.or(cursor),
+    let given = match (query.one("cursor")?, query.one("after")?) {
+        (Some(_), Some(_)) => {
+            return Err(invalid("cursor", "`after` is also given, which means the same; choose one"));
+        }
+        (cursor, after) => cursor.or(after),
     };
     let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("?").to_owned());
     match header.filter(|header| !header.is_empty()).or(given).as_deref() {
         None | Some("now") => Ok(EventsFrom::Now),
         Some("oldest") => Ok(EventsFrom::Oldest),
         Some(text) => {
-            let cursor = text.parse().map_err(|error| invalid("after", format!("{error}, or oldest")))?;
+            let cursor = text.parse().map_err(|error| invalid("cursor", format!("{error}, or oldest")))?;
             Ok(EventsFrom::After(cursor))
         }
     }
