@@ -55,8 +55,8 @@ pub use order::{OrderBody, ScoreBody, ScoreOrder};
 pub use policy::{FairnessBody, LeaseRuleBody, PolicyBody};
 pub use problem::{ErrorBody, PROBLEM_JSON, Problem, RefusedElement};
 pub use queue::{
-    ConsumerShown, CountsShown, PatchQueue, PolicyChange, PutQueue, QueueApplied, QueuePage, QueueShown,
-    SchemaBody,
+    ConsumerShown, CountsShown, PatchQueue, PutQueue, QueueApplied, QueuePage, QueueShown, SchemaBody,
+    SettingChange,
 };
 pub use receive::{ReceiveAnswer, ReceiveRequest, ReceivedItem, Throttled, field_set};
 pub use record::{

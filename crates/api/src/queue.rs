@@ -1,10 +1,12 @@
 //! Wire types of queues.
 
 use crate::object::object;
+use crate::order::OrderBody;
 use crate::policy::PolicyBody;
 use crate::time::Time;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use towline_domain::{
     Counts, Order, Policy, PolicyPatch, Queue, QueueState, Refusal, Schema, SlotName, Timestamp,
 };
@@ -57,20 +59,32 @@ impl PutQueue {
 }
 
 impl PutQueue {
-    /// What changes in a queue that exists. Refuses another schema or order. A schema that is not given is the same.
-    pub fn into_patch(self, queue: &Queue) -> Result<PolicyPatch, Refusal> {
-        let PutQueue { schema, mut policy } = self;
-        let order = policy.order.take().map(Order::try_from).transpose()?;
+    /// What differs in the schema or the order of a queue that exists. Neither can be changed. A schema that is not given is the same.
+    pub fn fixed_differences(&self, queue: &Queue) -> Result<Vec<SettingChange>, Refusal> {
         let mut differs = Vec::new();
-        if schema != SchemaBody::default() {
-            differs.extend(queue.schema.differences(&schema.try_into()?));
+        if self.schema != SchemaBody::default() {
+            Schema::try_from(self.schema.clone())?;
+            let (before, after) = (json(&SchemaBody::from(&queue.schema)), json(&self.schema));
+            differs = SettingChange::between("schema.", &before, &after);
         }
-        differs.extend(order.filter(|order| *order != queue.policy.order).map(|_| "policy.order"));
-        if !differs.is_empty() {
-            return Err(Refusal::QueueExists { name: queue.name.to_string(), what: differs.join(", ") });
+        let order = self.policy.order.clone().map(Order::try_from).transpose()?;
+        if let Some(order) = order.filter(|order| *order != queue.policy.order) {
+            let (before, after) = (OrderBody::from(&queue.policy.order), OrderBody::from(&order));
+            let setting = "policy.order".to_owned();
+            differs.push(SettingChange { setting, before: json(&before), after: json(&after) });
         }
-        policy.try_into()
+        Ok(differs)
     }
+
+    /// What changes in the policy of a queue that exists.
+    pub fn into_patch(self) -> Result<PolicyPatch, Refusal> {
+        PolicyBody { order: None, ..self.policy }.try_into()
+    }
+}
+
+fn json(value: &impl Serialize) -> serde_json::Value {
+    // A wire type always has a JSON form.
+    serde_json::to_value(value).unwrap_or_default()
 }
 
 /// What an apply did, or what it would do.
@@ -78,35 +92,48 @@ impl PutQueue {
 pub struct QueueApplied {
     pub created: bool,
     /// The settings of the policy that changed. Empty for a new queue.
-    pub changed: Vec<PolicyChange>,
-    /// The queue. Absent if a dry run found none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queue: Option<QueueShown>,
+    pub changed: Vec<SettingChange>,
+    /// The queue. In a dry run: as it would be.
+    pub queue: QueueShown,
 }
 
-/// A setting of a policy that changed.
+/// A setting that changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct PolicyChange {
+pub struct SettingChange {
     pub setting: String,
+    /// The value before. `null`: it was not set.
     pub before: serde_json::Value,
+    /// The value after. `null`: it is not set.
     pub after: serde_json::Value,
 }
 
-impl PolicyChange {
+impl SettingChange {
+    /// What changes in a policy.
     #[must_use]
-    pub fn between(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
-        let settings = |policy: &Policy| match serde_json::to_value(PolicyBody::from(policy)) {
-            Ok(serde_json::Value::Object(settings)) => settings,
-            _ => serde_json::Map::new(),
+    pub fn between_policies(before: &Policy, after: &Policy) -> Vec<SettingChange> {
+        SettingChange::between("", &json(&PolicyBody::from(before)), &json(&PolicyBody::from(after)))
+    }
+
+    /// The members that differ between two objects.
+    pub(crate) fn between(
+        prefix: &str,
+        before: &serde_json::Value,
+        after: &serde_json::Value,
+    ) -> Vec<SettingChange> {
+        let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else { return Vec::new() };
+        let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        let change = |name: &String| {
+            let value = |members: &serde_json::Map<_, _>| members.get(name).cloned().unwrap_or_default();
+            let (before, after) = (value(old), value(new));
+            (before != after).then(|| SettingChange { setting: format!("{prefix}{name}"), before, after })
         };
-        let (before, after) = (settings(before), settings(after));
-        let differs = |(name, _): &(&String, &serde_json::Value)| before.get(*name) != after.get(*name);
-        let change = |(setting, value): (&String, &serde_json::Value)| PolicyChange {
-            setting: setting.clone(),
-            before: before.get(setting).cloned().unwrap_or_default(),
-            after: value.clone(),
-        };
-        after.iter().filter(differs).map(change).collect()
+        names.into_iter().filter_map(change).collect()
+    }
+}
+
+impl fmt::Display for SettingChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} -> {}", self.setting, self.before, self.after)
     }
 }
 

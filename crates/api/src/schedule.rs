@@ -6,6 +6,7 @@ use crate::item::buffers_shown;
 use crate::object::object;
 use crate::payload::Payload;
 use crate::policy::{count, queue_name};
+use crate::queue::SettingChange;
 use crate::span::Span;
 use crate::submit::NewItem;
 use crate::text::Text;
@@ -275,13 +276,44 @@ impl From<Template> for NewItem {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleAnswer {
     pub created: bool,
-    /// Names of the fields that changed.
-    pub changed: Vec<String>,
+    /// The fields that changed. Empty for a new schedule.
+    pub changed: Vec<SettingChange>,
+    /// The schedule. In a dry run: as it would be.
     pub schedule: ScheduleShown,
     /// Notes that are not errors, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
+
+impl ScheduleShown {
+    /// What a client can set, and how it differs from an earlier version of the schedule.
+    #[must_use]
+    pub fn changes_since(&self, before: &ScheduleShown) -> Vec<SettingChange> {
+        // A wire type always has a JSON form.
+        let json = |shown: &ScheduleShown| serde_json::to_value(shown).unwrap_or_default();
+        let (before, after) = (json(before), json(self));
+        let changes = SettingChange::between("", &before, &after).into_iter();
+        let mut changed: Vec<SettingChange> =
+            changes.filter(|change| SETTINGS.contains(&change.setting.as_str())).collect();
+        changed.extend(SettingChange::between("item.", &before["item"], &after["item"]));
+        changed
+    }
+}
+
+/// The fields of [`PutSchedule`], except `item`.
+const SETTINGS: [&str; 11] = [
+    "queue",
+    "cron",
+    "time_zone",
+    "every",
+    "start",
+    "end",
+    "jitter",
+    "catch_up",
+    "catch_up_max",
+    "overlap",
+    "paused",
+];
 
 /// A page of schedules in order of name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

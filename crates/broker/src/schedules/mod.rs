@@ -39,6 +39,8 @@ pub struct PutSchedule {
     pub created: bool,
     /// The changed fields.
     pub changed: Vec<&'static str>,
+    /// The schedule before the change.
+    pub before: Option<Box<Schedule>>,
 }
 
 impl Broker {
@@ -190,7 +192,7 @@ fn created(
         error: None,
     };
     begin(&mut schedule, now)?;
-    Ok(PutSchedule { schedule, created: true, changed: Vec::new() })
+    Ok(PutSchedule { schedule, created: true, changed: Vec::new(), before: None })
 }
 
 fn changed(
@@ -214,7 +216,7 @@ fn changed(
     if changed.is_empty() {
         schedule = before.clone();
     }
-    Ok(PutSchedule { schedule, created: false, changed })
+    Ok(PutSchedule { schedule, created: false, changed, before: Some(Box::new(before.clone())) })
 }
 
 /// Sets the first occurrence. Refuses times without any occurrence.

@@ -4,7 +4,7 @@ use crate::connect::Session;
 use crate::exit::Failure;
 use crate::policy::{PolicyArgs, order};
 use clap::Args;
-use towline_api::{OrderBody, PutQueue, SchemaBody};
+use towline_api::{OrderBody, PutQueue, SchemaBody, SettingChange};
 
 /// Create a queue and print its name. Succeeds if the same queue exists; fails if its settings differ.
 ///
@@ -54,18 +54,17 @@ pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
 pub async fn apply(session: &Session, args: ApplyArgs) -> Result<(), Failure> {
     let (name, body) = args.queue.put();
     let applied = session.client.apply_queue(&name, &body, args.dry_run).await?;
-    let text = match (applied.created, &applied.changed[..]) {
+    let text = outcome(applied.created, &applied.changed);
+    session.output.name_or_json(text, &applied)
+}
+
+/// What an apply did, or would do.
+pub fn outcome(created: bool, changed: &[SettingChange]) -> String {
+    match (created, changed) {
         (true, _) => "created".to_owned(),
         (false, []) => "unchanged".to_owned(),
-        (false, changed) => {
-            let lines: Vec<String> = changed
-                .iter()
-                .map(|change| format!("{}: {} -> {}", change.setting, change.before, change.after))
-                .collect();
-            lines.join("\n")
-        }
-    };
-    session.output.name_or_json(text, &applied)
+        (false, changed) => changed.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+    }
 }
 
 impl CreateArgs {

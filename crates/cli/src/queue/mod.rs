@@ -11,6 +11,7 @@ mod tail;
 mod tally;
 mod watch;
 
+pub use create::outcome;
 pub use item_args::ItemArgs;
 
 use crate::connect::Session;

@@ -3,7 +3,7 @@
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output;
-use crate::queue::ItemArgs;
+use crate::queue::{ItemArgs, outcome};
 use crate::value::{duration, time};
 use clap::{Args, ValueEnum};
 use towline_api::{Millis, PutSchedule, Span, Time};
@@ -77,7 +77,7 @@ fn word(value: impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|value| value.get_name().to_owned())
 }
 
-/// Create a schedule, or change it to this, and print which fields changed.
+/// Create a schedule, or change it to this, and print what changed.
 ///
 /// A change of the timing restarts it from now; any other change keeps the next occurrence.
 #[derive(Debug, Args)]
@@ -100,11 +100,7 @@ pub async fn apply(session: &Session, args: ApplyArgs) -> Result<(), Failure> {
     let (name, body) = args.schedule.put()?;
     let answer = session.client.apply_schedule(&name, &body, args.dry_run).await?;
     output::say_all(&answer.notes);
-    let text = match (answer.created, &answer.changed[..]) {
-        (true, _) => "created".to_owned(),
-        (false, []) => "unchanged".to_owned(),
-        (false, changed) => changed.join("\n"),
-    };
+    let text = outcome(answer.created, &answer.changed);
     session.output.name_or_json(text, &answer)
 }
 

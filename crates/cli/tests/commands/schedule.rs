@@ -59,7 +59,13 @@ fn a_schedule_is_created_shown_changed_and_deleted() {
     assert_eq!(server.json(&["schedule", "show", "nightly"]), shown);
     let changed = server.json(&apply);
     assert_eq!(planned["changed"], changed["changed"]);
-    assert_eq!(changed["changed"], serde_json::json!(["jitter", "overlap", "item"]));
+    let settings = changed["changed"].as_array().unwrap().iter().map(|change| &change["setting"]);
+    let expected = ["jitter", "overlap", "item.params", "item.payload", "item.priority", "item.tags"];
+    assert_eq!(settings.collect::<Vec<_>>(), expected);
+    assert_eq!(
+        changed["changed"][1],
+        serde_json::json!({"setting": "overlap", "before": "skip", "after": "allow"})
+    );
     assert_eq!(changed["schedule"]["next_at"], shown["next_at"]);
     let listed = server.json(&["schedule", "list"]);
     assert_eq!(listed.as_array().unwrap().len(), 1);

@@ -55,6 +55,10 @@ impl ProblemResponse {
         &self.0.problem
     }
 
+    pub(crate) fn code(&self) -> Code {
+        self.0.code
+    }
+
     pub(crate) fn into_code_and_detail(self) -> (Code, String) {
         (self.0.code, self.0.problem.detail)
     }

@@ -8,9 +8,12 @@ use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use towline_api::{CountsShown, PatchQueue, PolicyChange, PutQueue, QueueApplied, QueuePage, QueueShown};
+use towline_api::{
+    Code, CountsShown, PatchQueue, PutQueue, QueueApplied, QueuePage, QueueShown, SettingChange,
+};
 use towline_domain::change::Answer;
-use towline_domain::{Policy, PolicyPatch, QueueName, Refusal};
+use towline_domain::command::NewQueue;
+use towline_domain::{Command, Context, Policy, PolicyPatch, Queue, QueueId, QueueName, Refusal, decide};
 use towline_store::{Operation, OperationError, QueueView};
 
 pub(super) async fn find(app: &App, queue: QueueName) -> Result<QueueView, ProblemResponse> {
@@ -129,35 +132,76 @@ pub(super) async fn apply(
     let dry_run = query.flag("dry_run")?;
     query.end()?;
     let found = app.broker.store().queue(queue.clone()).await?;
-    let (before, after, operation) = match &found {
+    let before = found.as_ref().map(|view| &view.queue);
+    let (operation, command) = match before {
         None => {
             let (schema, policy) = body.into_domain()?;
-            let create = Operation::CreateQueue {
-                queue: queue.clone(),
-                schema: Box::new(schema),
-                policy: Box::new(policy.clone()),
+            let (schema, policy) = (Box::new(schema), Box::new(policy));
+            let new = NewQueue {
+                id: QueueId(0),
+                name: queue.clone(),
+                schema: (*schema).clone(),
+                policy: (*policy).clone(),
             };
-            (None, policy, create)
+            let create = Operation::CreateQueue { queue: queue.clone(), schema, policy };
+            (create, Command::CreateQueue(Box::new(new)))
         }
-        Some(QueueView { queue: existing, .. }) => {
-            let patch = Box::new(body.into_patch(existing)?);
-            let after = (*patch).clone().apply(&existing.policy);
-            let change = Operation::ChangePolicy { queue: queue.clone(), patch };
-            (Some(&existing.policy), after, change)
+        Some(existing) => {
+            let fixed = body.fixed_differences(existing)?;
+            if !fixed.is_empty() {
+                return Err(cannot_change(&queue, &fixed));
+            }
+            let patch = Box::new(body.into_patch()?);
+            (
+                Operation::ChangePolicy { queue: queue.clone(), patch: patch.clone() },
+                Command::ChangePolicy(patch),
+            )
         }
     };
-    caller.check_target(after.dead_letter_queue.as_ref())?;
-    let changed = before.map_or_else(Vec::new, |before| PolicyChange::between(before, &after));
-    if dry_run {
-        after.check()?;
-        if let Some(dead) = &after.dead_letter_queue {
-            find(&app, dead.clone()).await?;
+    let planned = plan(&app, before, command).await?;
+    caller.check_target(planned.policy.dead_letter_queue.as_ref())?;
+    let changed = before
+        .map_or_else(Vec::new, |before| SettingChange::between_policies(&before.policy, &planned.policy));
+    let created = before.is_none();
+    let shown = if dry_run {
+        let (counts, oldest) = found.map_or_else(Default::default, |view| (view.counts, view.oldest_ready));
+        QueueShown::new(&planned, &counts, oldest)
+    } else {
+        if created || !changed.is_empty() {
+            update(&app, operation).await?;
         }
-    } else if before.is_none() || !changed.is_empty() {
-        update(&app, operation).await?;
+        describe(&find(&app, queue).await?)
+    };
+    respond.with(&QueueApplied { created, changed, queue: shown })
+}
+
+/// The queue as a command would leave it. Refuses what the store would refuse.
+async fn plan(app: &App, before: Option<&Queue>, command: Command) -> Result<Queue, ProblemResponse> {
+    let named = match &command {
+        Command::CreateQueue(new) => new.policy.dead_letter_queue.clone(),
+        Command::ChangePolicy(patch) => patch.dead_letter_queue.clone().flatten(),
+        _ => None,
+    };
+    let dead_letters = match named {
+        Some(name) => app.broker.store().queue(name).await?,
+        None => None,
+    };
+    let dead_letters = dead_letters.as_ref().map(|view| &view.queue);
+    let context = Context { queue: before, dead_letters, ..Context::default() };
+    match decide(&context, command, app.now())?.answer() {
+        Answer::Queue(queue) => Ok((**queue).clone()),
+        _ => Err(unexpected()),
     }
-    let view = if dry_run { found.as_ref().map(describe) } else { Some(describe(&find(&app, queue).await?)) };
-    respond.with(&QueueApplied { created: found.is_none(), changed, queue: view })
+}
+
+fn cannot_change(queue: &QueueName, fixed: &[SettingChange]) -> ProblemResponse {
+    let changes: Vec<String> = fixed.iter().map(ToString::to_string).collect();
+    let detail = format!(
+        "queue {:?} exists with another schema or order, which cannot be changed ({}); use another name, or delete the queue first",
+        queue.as_str(),
+        changes.join(", ")
+    );
+    ProblemResponse::new(Code::QueueExists, detail)
 }
 
 /// Change the policy of a queue. Fields that are not given stay as they are.
@@ -211,7 +255,15 @@ pub(super) async fn delete(
 ) -> Result<Response, ProblemResponse> {
     let force = query.flag("force")?;
     query.end()?;
-    update(&app, Operation::DeleteQueue { queue, force }).await?;
+    let name = queue.to_string();
+    let deleted = update(&app, Operation::DeleteQueue { queue, force }).await;
+    deleted.map_err(|problem| match problem.code() {
+        // Nothing has to be created for a delete.
+        Code::QueueNotFound => {
+            ProblemResponse::new(Code::QueueNotFound, format!("no queue named {name:?}; nothing was deleted"))
+        }
+        _ => problem,
+    })?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -107,10 +107,12 @@ async fn put_schedule(
     caller.check_group(spec.item.body.group.as_deref())?;
     let queue = spec.queue.clone();
     let put = app.broker.put_schedule(&name, spec, paused, if_different).await?;
+    let schedule = ScheduleShown::from(put.schedule);
+    let before = put.before.map(|before| ScheduleShown::from(*before));
     respond.with(&ScheduleAnswer {
         created: put.created,
-        changed: put.changed.into_iter().map(str::to_owned).collect(),
-        schedule: put.schedule.into(),
+        changed: before.map_or_else(Vec::new, |before| schedule.changes_since(&before)),
+        schedule,
         notes: notes::absent_queue(app, &queue).await?,
     })
 }
