@@ -53,11 +53,36 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for ElementVisitor<T> {
 
 /// The message of an error, with its place.
 pub(crate) fn located<E: fmt::Display>(error: &serde_path_to_error::Error<E>) -> String {
-    let message = plain(error.inner().to_string());
+    let message = plain(placed(error.inner().to_string()));
     match error.path().to_string() {
         top if top == "." => message,
         path => format!("{path}: {message}"),
     }
+}
+
+/// How the messages of the JSON reader begin when the text is not JSON.
+const SYNTAX: [&str; 11] = [
+    "expected ",
+    "EOF ",
+    "trailing ",
+    "key must be ",
+    "invalid escape",
+    "invalid number",
+    "invalid unicode",
+    "number out of range",
+    "control character",
+    "lone leading surrogate",
+    "unexpected end of hex",
+];
+
+/// Keeps line and column only where the text is not JSON: otherwise the path and the value say where it is.
+fn placed(mut message: String) -> String {
+    if !SYNTAX.iter().any(|begin| message.starts_with(begin))
+        && let Some(at) = message.rfind(" at line ")
+    {
+        message.truncate(at);
+    }
+    message
 }
 
 /// The words of JSON in place of those of Rust.

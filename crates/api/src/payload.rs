@@ -78,7 +78,12 @@ pub struct Payload(Result<Bytes, String>);
 impl Payload {
     pub fn into_domain(self, what: &'static str) -> Result<Bytes, Refusal> {
         self.0.map_err(|message| match Form::EVERY_FIELD.contains(&what) {
-            true => invalid(what, format!("{message}; encode the bytes, or send text as `{what}_text`")),
+            true => invalid(
+                what,
+                format!(
+                    "{message}; encode the bytes, or send text as `{what}_text`, or JSON as `{what}_json`"
+                ),
+            ),
             false => invalid(what, format!("{message}; encode the bytes")),
         })
     }

@@ -44,10 +44,16 @@ impl Time {
     }
 }
 
-/// Whether the text begins with one of the last days of the year 9999, which cannot be a time in every time zone.
+/// Whether the text begins with one of the last days of the year 9999, which cannot be a time in every time zone, or with a later
+/// year.
 fn is_too_late(text: &str) -> bool {
-    text.starts_with("9999-12-3")
-        && text.get(..10).is_some_and(|date| date.parse::<jiff::civil::Date>().is_ok())
+    let later_year = text.split_once('-').is_some_and(|(year, _)| {
+        let year = year.strip_prefix('+').unwrap_or(year).trim_start_matches('0');
+        year.len() > 4 && year.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    later_year
+        || text.starts_with("9999-12-3")
+            && text.get(..10).is_some_and(|date| date.parse::<jiff::civil::Date>().is_ok())
 }
 
 impl From<Timestamp> for Time {
@@ -123,7 +129,8 @@ mod tests {
     fn the_latest_time_parses_to_the_same_time() {
         let latest = Time::from(LATEST);
         assert_eq!(Time::parse(&latest.to_string()), latest);
-        for late in ["9999-12-31", "9999-12-31T23:59:59Z"] {
+        for late in ["9999-12-31", "9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "+010000-01-01T00:00:00Z"]
+        {
             let refused = Time::parse(late).into_domain("ready_at").unwrap_err().to_string();
             assert!(refused.contains("out of range") && !refused.contains("zone"), "{refused}");
         }

@@ -100,10 +100,11 @@ struct FieldArgs {
     /// The metadata from a file (`-`: standard input).
     #[arg(long, value_name = "PATH")]
     metadata_file: Option<String>,
-    /// Parameters as bytes, in addition to those by name.
+    /// The payload field `parameters` as text: bytes that Towline does not read, for jobs of Cyclotron. --input-param sets
+    /// parameters by name.
     #[arg(long, value_name = "TEXT", conflicts_with = "parameters_file")]
     parameters: Option<String>,
-    /// The parameters from a file (`-`: standard input).
+    /// The payload field `parameters` from a file (`-`: standard input).
     #[arg(long, value_name = "PATH")]
     parameters_file: Option<String>,
 }

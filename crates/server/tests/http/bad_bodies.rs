@@ -107,7 +107,10 @@ async fn an_error_says_where_a_body_is_wrong() {
         ("/v1/queues/jobs/receive", r#"{"max":"many"}"#, &["max", "string \"many\""]),
         ("/v1/queues/jobs/receive", r#"{"fields":[1]}"#, &["fields[0]"]),
     ] {
-        assert_words(body, &server.post_text(path, body).await.problem("malformed_body"), expected);
+        let detail = server.post_text(path, body).await.problem("malformed_body");
+        assert_words(body, &detail, expected);
+        let is_json = serde_json::from_str::<Value>(body).is_ok() || body.trim().is_empty();
+        assert_eq!(detail.contains(" at line "), !is_json, "a position helps where it is not JSON: {detail}");
     }
     assert_eq!(server.counts("jobs").await["pending"], 0);
 }
