@@ -1,5 +1,6 @@
 //! Completes the OpenAPI description with the security scheme, with the errors that many routes share, and with MessagePack.
 
+mod answers;
 mod examples;
 mod schemas;
 
@@ -44,6 +45,7 @@ const TOKEN: &str = "`tow_<id>_<secret>`, if the server requires tokens. Each ro
 
 /// Adds the security scheme, and to every operation the errors that it does not list itself.
 pub(super) fn complete(openapi: &mut OpenApi) {
+    answers::complete(openapi);
     schemas::complete(openapi);
     let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(TOKEN)).build();
     let components = openapi.components.get_or_insert_default();

@@ -70,7 +70,7 @@ fn every_operation_has_a_unique_id_and_lists_its_responses() {
                 "{method} {path}"
             );
             let content = &operation["requestBody"]["content"];
-            let described = ["application/json", "application/octet-stream"]
+            let described = ["application/json", "application/octet-stream", "application/x-ndjson"]
                 .iter()
                 .any(|format| content[format]["schema"].is_object());
             assert!(described, "{method} {path}");
@@ -84,6 +84,62 @@ fn every_operation_has_a_unique_id_and_lists_its_responses() {
         }
     }
     assert!(names.len() >= 42, "{names:?}");
+}
+
+#[test]
+fn answers_have_null_only_where_a_server_answers_null() {
+    let description = description();
+    let schemas = &description["components"]["schemas"];
+    let is_nullable =
+        |schema: &str, field: &str| schemas[schema]["properties"][field].to_string().contains("\"null\"");
+    let is_required = |schema: &str, field: &str| {
+        schemas[schema]["required"].as_array().unwrap().iter().any(|name| name == field)
+    };
+    for (schema, field) in [
+        ("ItemPage", "next"),
+        ("QueuePage", "next"),
+        ("BulkResult", "next"),
+        ("ItemShown", "finished_at"),
+        ("ScheduleShown", "next_at"),
+    ] {
+        assert!(is_nullable(schema, field) && is_required(schema, field), "{schema}.{field}");
+    }
+    for (schema, field) in [
+        ("ItemShown", "failure"),
+        ("ItemShown", "expires_at"),
+        ("ReceivedItem", "group"),
+        ("EventShown", "state"),
+        ("QueueShown", "since"),
+        ("TokenShown", "expires_at"),
+        ("BufferShown", "reason"),
+    ] {
+        assert!(!is_nullable(schema, field) && !is_required(schema, field), "{schema}.{field}");
+    }
+    for field in ["queues", "items", "schedules", "records", "tokens"] {
+        assert!(is_required("TransferSummary", field), "{field}");
+    }
+    assert!(is_nullable("PolicyBody", "depth_limit"), "null removes a limit");
+}
+
+#[test]
+fn constrained_text_has_its_names_or_its_pattern() {
+    let description = description();
+    let schemas = &description["components"]["schemas"];
+    for (schema, field) in [("PutSchedule", "overlap"), ("NewItem", "unique"), ("QueueShown", "state")] {
+        assert!(schemas[schema]["properties"][field]["enum"].is_array(), "{schema}.{field}");
+    }
+    for (schema, field) in [("Action", "lease"), ("PutSchedule", "queue"), ("SignPut", "hash")] {
+        assert!(schemas[schema]["properties"][field]["pattern"].is_string(), "{schema}.{field}");
+    }
+    for (method, path, operation) in operations(&description) {
+        for parameter in operation.get("parameters").and_then(Value::as_array).into_iter().flatten() {
+            if parameter["in"] == "path"
+                && ["queue", "schedule", "topic"].iter().any(|name| parameter["name"] == *name)
+            {
+                assert!(parameter["schema"]["pattern"].is_string(), "{method} {path}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -149,6 +205,23 @@ fn every_json_body_can_be_messagepack_and_every_request_has_an_example() {
             assert!(content["example"].is_object(), "{method} {path} has no example");
         }
     }
+}
+
+#[test]
+fn the_main_routes_have_examples_of_their_answers() {
+    fn reads<T: serde::de::DeserializeOwned + serde::Serialize>(example: &Value) {
+        let read: T = serde_json::from_value(example.clone()).unwrap();
+        assert_eq!(&serde_json::to_value(read).unwrap(), example);
+    }
+    let description = description();
+    let example = |method: &str, path: &str, status: &str| {
+        description["paths"][path][method]["responses"][status]["content"]["application/json"]["example"]
+            .clone()
+    };
+    reads::<towline_api::Submitted>(&example("post", "/v1/queues/{queue}/items", "201"));
+    reads::<towline_api::ReceiveAnswer>(&example("post", "/v1/queues/{queue}/receive", "200"));
+    reads::<towline_api::SettleAnswer>(&example("post", "/v1/settle", "200"));
+    reads::<towline_api::ItemShown>(&example("get", "/v1/items/{id}", "200"));
 }
 
 /// The examples are read as the types of their routes.

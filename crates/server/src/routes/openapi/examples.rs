@@ -1,9 +1,9 @@
-//! An example for the body of every request.
+//! An example for the body of every request, and for the answers of the main routes.
 
-use super::request_body;
+use super::{JSON, json as json_content, request_body};
 use serde_json::{Value, json};
-use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::{OpenApi, RefOr};
 
 const LEASE: &str = "2122d199fa6487ac01a33a62883e7a7b";
 const ITEM: &str = "01a1dfc8-fd66-7000-8000-000754550388";
@@ -48,9 +48,40 @@ fn example(operation: &str) -> Option<Value> {
     })
 }
 
+/// The status of an answer, and its body.
+fn answer(operation: &str) -> Option<(&'static str, Value)> {
+    Some(match operation {
+        "submit_items" => ("201", json!({"id": ITEM, "created": true})),
+        "receive_items" => (
+            "200",
+            json!({
+                "status": "open",
+                "items": [{
+                    "id": ITEM, "lease": LEASE, "queue": "jobs", "attempt": 1, "retries": 0, "deliveries": 1,
+                    "transitions": 1, "lapses": 0, "priority": 0, "created_at": "2026-11-15T15:17:33.670Z",
+                    "ready_at": "2026-11-15T15:17:33.670Z", "lease_expires_at": "2026-11-15T15:22:33.734Z",
+                    "inputs": {}, "outputs": {}, "params": {"n": 1}, "tags": {"team": "mri"}, "payload": "aGVsbG8="
+                }]
+            }),
+        ),
+        "settle_items" => ("200", json!({"results": [{"id": ITEM, "state": "completed"}]})),
+        "show_item" => (
+            "200",
+            json!({
+                "id": ITEM, "queue": "jobs", "state": "completed", "priority": 0, "attempt": 1, "retries": 0,
+                "retries_left": 3, "deliveries": 1, "transitions": 2, "lapses": 0,
+                "created_at": "2026-11-15T15:17:33.670Z", "ready_at": "2026-11-15T15:17:33.670Z",
+                "finished_at": "2026-11-15T15:17:34.018Z", "remove_at": "2026-11-22T15:17:34.018Z", "tags": {},
+                "inputs": {}, "params": {"n": 1}, "outputs": {}, "output_params": {"quality": 0.9}, "errors": []
+            }),
+        ),
+        _ => return None,
+    })
+}
+
 pub(super) fn add(openapi: &mut OpenApi) {
     for item in openapi.paths.paths.values_mut() {
-        let operations = [&mut item.put, &mut item.post, &mut item.patch];
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.patch];
         operations.into_iter().flatten().for_each(add_to);
     }
 }
@@ -59,5 +90,11 @@ fn add_to(operation: &mut Operation) {
     let example = operation.operation_id.as_deref().and_then(example);
     if let Some(content) = request_body(operation) {
         content.example = example;
+    }
+    if let Some((status, example)) = operation.operation_id.as_deref().and_then(answer)
+        && let Some(RefOr::T(response)) = operation.responses.responses.get_mut(status)
+        && let Some(content) = json_content(response.content.get_mut(JSON))
+    {
+        content.example = Some(example);
     }
 }

@@ -8,6 +8,10 @@ use utoipa::openapi::schema::{ArrayItems, Components, Object, SchemaType, Type};
 use utoipa::openapi::{OneOfBuilder, OpenApi, RefOr, Schema};
 
 const QUEUE_STATES: [&str; 3] = ["open", "closed", "completed"];
+const PAYLOAD_FORMS: [&str; 3] = ["base64", "text", "json"];
+const UNIQUE: [&str; 2] = ["while_exists", "while_unfinished"];
+const CATCH_UP: [&str; 3] = ["none", "one", "all"];
+const OVERLAP: [&str; 3] = ["allow", "skip", "cancel"];
 /// Parameters of paths and the bytes that they may have.
 const PATH_BYTES_MAX: [(&str, usize); 4] = [("queue", 255), ("schedule", 255), ("topic", 255), ("key", 512)];
 
@@ -29,8 +33,44 @@ fn names() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         ("ReceiveAnswer", "status", QUEUE_STATES.to_vec()),
         ("BufferShown", "state", BufferStateKind::ALL.map(BufferStateKind::name).to_vec()),
         ("TallyShown", "by", vec!["hour", "day"]),
+        ("ReceiveRequest", "payload_as", PAYLOAD_FORMS.to_vec()),
+        ("NewItem", "unique", UNIQUE.to_vec()),
+        ("PolicyBody", "unique", UNIQUE.to_vec()),
+        ("DependencyBody", "when", vec!["all-success", "all-done", "count-of"]),
+        ("PutSchedule", "catch_up", CATCH_UP.to_vec()),
+        ("PutSchedule", "overlap", OVERLAP.to_vec()),
+        ("ScheduleShown", "catch_up", CATCH_UP.to_vec()),
+        ("ScheduleShown", "overlap", OVERLAP.to_vec()),
     ]
 }
+
+/// Text that has a form, by its schema.
+const PATTERNS: [(&str, &str, &str); 18] = [
+    ("Action", "lease", LEASE),
+    ("CancelRequest", "lease", LEASE),
+    ("PauseRequest", "lease", LEASE),
+    ("ReceivedItem", "lease", MARK),
+    ("PutSchedule", "queue", NAME),
+    ("QueueShown", "name", NAME),
+    ("ScheduleShown", "name", NAME),
+    ("ScheduleShown", "queue", NAME),
+    ("ItemShown", "queue", NAME),
+    ("BeginBuffer", "writer", MARK),
+    ("TouchBuffer", "writer", MARK),
+    ("AdoptChunk", "writer", MARK),
+    ("FailBuffer", "writer", MARK),
+    ("FinishBuffer", "writer", MARK),
+    ("FinishBuffer", "chain", HASH),
+    ("SignPut", "writer", MARK),
+    ("SignPut", "hash", HASH),
+    ("SignPut", "chain", HASH),
+];
+/// The name of a queue, a schedule or a topic.
+const NAME: &str = "^[A-Za-z0-9_][A-Za-z0-9._:-]*$";
+/// A lease as a receive answers it, or as a UUID.
+const LEASE: &str = "^[0-9A-Fa-f-]{32,36}$";
+const MARK: &str = "^[0-9A-Fa-f]{32}$";
+const HASH: &str = "^[0-9A-Fa-f]{64}$";
 
 pub(super) fn complete(openapi: &mut OpenApi) {
     if let Some(components) = &mut openapi.components {
@@ -42,6 +82,11 @@ pub(super) fn complete(openapi: &mut OpenApi) {
                 let mut values: Vec<_> = names.into_iter().map(serde_json::Value::from).collect();
                 values.extend(is_nullable.then_some(serde_json::Value::Null));
                 field.enum_values = Some(values);
+            }
+        }
+        for (schema, field, pattern) in PATTERNS {
+            if let Some(Schema::Object(field)) = property(components, schema, field) {
+                field.pattern = Some(pattern.to_owned());
             }
         }
         for result in ["Submitted", "Settled"] {
@@ -61,6 +106,9 @@ pub(super) fn complete(openapi: &mut OpenApi) {
                 (&parameter.parameter_in, &mut parameter.schema, max)
             {
                 (schema.min_length, schema.max_length) = (Some(1), Some(*max));
+                if parameter.name != "key" {
+                    schema.pattern = Some(NAME.to_owned());
+                }
             }
         }
     }
