@@ -9,6 +9,15 @@ fn help(words: &[&str]) -> String {
 }
 
 #[test]
+fn towline_alone_prints_help() {
+    let bare = Run::of(&mut towline(&[]));
+    assert_eq!((bare.code, bare.stdout.as_str()), (Some(2), ""), "{bare:?}");
+    for words in ["Usage: towline", "serve", "queue"] {
+        assert!(bare.stderr.contains(words), "{words}: {bare:?}");
+    }
+}
+
+#[test]
 fn help_of_the_groups() {
     insta::assert_snapshot!("queue", help(&["queue"]));
     insta::assert_snapshot!("queue_item", help(&["queue", "item"]));
@@ -18,7 +27,21 @@ fn help_of_the_groups() {
     insta::assert_snapshot!("group_wait", help(&["group", "wait"]));
     insta::assert_snapshot!("schedule", help(&["schedule"]));
     insta::assert_snapshot!("kv", help(&["kv"]));
-    insta::assert_snapshot!("kv_set", help(&["kv", "set"]));
+    for command in ["get", "set", "delete"] {
+        insta::assert_snapshot!(format!("kv_{command}"), help(&["kv", command]));
+    }
+    for command in ["backup", "doctor", "export", "import", "restore"] {
+        insta::assert_snapshot!(command, help(&[command]));
+    }
+    for command in ["create", "list", "revoke"] {
+        insta::assert_snapshot!(format!("token_{command}"), help(&["token", command]));
+    }
+    for command in ["apply", "tail", "tally", "update"] {
+        insta::assert_snapshot!(format!("queue_{command}"), help(&["queue", command]));
+    }
+    for command in ["show", "count", "cancel", "redrive"] {
+        insta::assert_snapshot!(format!("queue_item_{command}"), help(&["queue", "item", command]));
+    }
     insta::assert_snapshot!("kv_increment", help(&["kv", "increment"]));
     insta::assert_snapshot!("topic", help(&["topic"]));
     insta::assert_snapshot!("schedule_create", help(&["schedule", "create"]));

@@ -23,6 +23,7 @@ mod disconnected_receivers;
 mod documented_calls;
 mod documented_errors;
 mod events;
+mod filters;
 mod full_disk;
 mod groups;
 mod hand_offs;
