@@ -92,3 +92,15 @@ fn purge_prints_the_number_of_deleted_items() {
     assert_eq!(server.json(&["queue", "counts", "jobs"])["processing"], 1, "{lease}");
     assert_eq!(server.ok(&["queue", "items", "purge", "jobs", "--status", "processing", "--force"]), "1");
 }
+
+#[test]
+fn a_coloured_header_has_no_spaces_at_its_end() {
+    let server = Server::start();
+    server.ok(&["queue", "create", "jobs"]);
+    let table = server.ok(&["queue", "list", "-o", "table", "--color", "always"]);
+    let header = table.lines().next().unwrap();
+    assert!(header.contains("\u{1b}[1m"), "{header:?}");
+    let plain: String =
+        header.split('\u{1b}').map(|part| part.split_once('m').map_or(part, |(_, text)| text)).collect();
+    assert!(plain.ends_with("FAILED"), "{plain:?}");
+}
