@@ -30,6 +30,7 @@ mod hand_offs;
 mod held_connections;
 mod http1;
 mod http2;
+mod imports;
 mod item_actions;
 mod lease_holders;
 mod life_of_an_item;
