@@ -327,9 +327,12 @@ fn a_segment_of_unreadable_bytes_is_refused_and_not_overwritten() {
     several_segments(directory.path());
     let newest = segments(directory.path()).pop().unwrap();
     std::fs::write(&newest, vec![0xa5; 64 << 10]).unwrap();
-    refuses(directory.path(), &[file_name(&newest), "it is not blank", "towline doctor"]);
+    refuses(directory.path(), &[file_name(&newest), "no valid header and no valid frame", "towline doctor"]);
     let findings = verify(directory.path()).unwrap().findings;
-    assert!(findings.iter().any(|finding| finding.what.contains("it is not blank")), "{findings:?}");
+    assert!(
+        findings.iter().any(|finding| finding.what.contains("no valid header and no valid frame")),
+        "{findings:?}"
+    );
 }
 
 #[test]

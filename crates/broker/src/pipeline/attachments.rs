@@ -111,22 +111,19 @@ impl Attachments {
                 error => error,
             })?;
         }
-        match &mut operation {
-            Operation::Lease { id, call } => {
-                if let Verb::Commit(outcome) = &call.verb {
-                    let own = |buffer: &&BufferId| buffer.attempted() == Some(*id);
-                    let own: Vec<&BufferId> = outcome.outputs.values().filter(own).collect();
-                    if !own.is_empty() {
-                        let ttl = output_ttl(store, *id).await?;
-                        self.expire(own, ttl, now).await?;
-                    }
-                    for (slot, buffer) in &outcome.outputs {
-                        self.check_output(store, *id, (slot, buffer), now).await?;
-                    }
+        if let Operation::Lease { id, call } = &mut operation {
+            if let Verb::Commit(outcome) = &call.verb {
+                let own = |buffer: &&BufferId| buffer.attempted() == Some(*id);
+                let own: Vec<&BufferId> = outcome.outputs.values().filter(own).collect();
+                if !own.is_empty() {
+                    let ttl = output_ttl(store, *id).await?;
+                    self.expire(own, ttl, now).await?;
                 }
-                self.offload_edits(*id, &mut call.adjust.edits, &mut keys).await?;
+                for (slot, buffer) in &outcome.outputs {
+                    self.check_output(store, *id, (slot, buffer), now).await?;
+                }
             }
-            _ => {}
+            self.offload_edits(*id, &mut call.adjust.edits, &mut keys).await?;
         }
         Ok(Prepared { operation, keys })
     }

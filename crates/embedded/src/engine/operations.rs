@@ -38,7 +38,7 @@ impl Engine {
 
 impl Engine {
     /// Draws the number of a new item, and finds what the index keeps of it.
-    fn to_append(&mut self, item: ItemChange) -> AppendedItem {
+    fn prepare_append(&mut self, item: ItemChange) -> AppendedItem {
         let ItemChange { sequence, chosen_id, change } = item;
         // A replaced item keeps the id that its first submitter chose.
         let chosen_id = if change.before().is_some() { self.index.chosen_id(sequence) } else { chosen_id };
@@ -200,7 +200,7 @@ impl Workspace for Engine {
     ) -> Result<Answer, StoreError> {
         let lapsed = self.plant(Bug::LapseNotCounted) && change.event() == Some(EventKind::Lapsed);
         let retries = self.index.head(sequence).filter(|_| lapsed).map(|head| head.retries);
-        let item = self.to_append(ItemChange { sequence, chosen_id: id, change });
+        let item = self.prepare_append(ItemChange { sequence, chosen_id: id, change });
         let answer = self.append_item(item)?;
         if let Some(retries) = retries
             && let Some(extra) = self.index.table.extra_mut(sequence)
@@ -213,12 +213,12 @@ impl Workspace for Engine {
     fn apply_together(&mut self, mut changes: Vec<ItemChange>) -> Result<(), StoreError> {
         if self.plant(Bug::HandOffInTwoFrames) {
             let commit = (!changes.is_empty()).then(|| changes.remove(0));
-            let submits = changes.into_iter().map(|change| self.to_append(change)).collect();
+            let submits = changes.into_iter().map(|change| self.prepare_append(change)).collect();
             self.append_items(submits)?;
             self.write_frame()?;
             changes = commit.into_iter().collect();
         }
-        let items = changes.into_iter().map(|change| self.to_append(change)).collect();
+        let items = changes.into_iter().map(|change| self.prepare_append(change)).collect();
         self.append_items(items)
     }
 
