@@ -208,10 +208,9 @@ pub fn queue(shown: &QueueShown) -> QueueView {
     }
 }
 
-pub fn shown_item(item: ItemShown) -> StoredItem {
-    assert_eq!(item.attempt, item.retries + 1, "{item:?}");
+fn shown_state(item: &ItemShown) -> State {
     let (at, remove_at) = (item.finished_at.as_ref().map(time), item.remove_at.as_ref().map(time));
-    let state = match item.state.as_str() {
+    match item.state.as_str() {
         "pending" | "scheduled" => State::Pending,
         "paused" => State::Paused,
         "processing" => State::Processing(Lease {
@@ -236,7 +235,12 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
             State::Failed { at: at.unwrap(), remove_at, kind: kind.unwrap() }
         }
         other => panic!("{other:?} is not a state"),
-    };
+    }
+}
+
+pub fn shown_item(item: ItemShown) -> StoredItem {
+    assert_eq!(item.attempt, item.retries + 1, "{item:?}");
+    let state = shown_state(&item);
     let queue = queue_id(&item.queue);
     let submission = NewItem {
         inputs: item.inputs,
@@ -259,7 +263,9 @@ pub fn shown_item(item: ItemShown) -> StoredItem {
         submission.body.idempotency_key.is_some().then(|| Claim { queue, content: Default::default() });
     let outcome = Action { outputs: item.outputs, output_params: item.output_params, ..commit_of_nothing() };
     let (_, call) = outcome.into_domain(0).unwrap();
-    let towline_domain::command::Verb::Commit(outcome) = call.verb else { unreachable!() };
+    let towline_domain::command::Verb::Commit(mut outcome) = call.verb else { unreachable!() };
+    outcome.handed_off =
+        item.handed_off.into_iter().map(|id| id.into_domain("handed_off").unwrap()).collect();
     let head = Head {
         id: item.id.into_domain("id").unwrap(),
         queue,

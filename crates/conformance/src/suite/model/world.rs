@@ -14,8 +14,8 @@ use std::sync::Arc;
 use towline_domain::change::{Answer, Submitted};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Effects, Field, FieldSet, HandOff, ItemId, LeaseCall, LeaseToken, Millis, QueueEffects, State,
-    Submission, TokenSeed,
+    Adjust, Effects, Field, FieldSet, HandOff, ItemId, LeaseCall, LeaseToken, Millis, QueueEffects,
+    QueueName, State, Submission, TokenSeed,
 };
 use towline_store::Answered;
 use towline_store::{ManualClock, Operation, ReceiveCall, Reply, Store};
@@ -103,27 +103,8 @@ impl World {
                     latest(&self.leases, lease)
                 };
                 let (item, token) = lease?;
-                let verb = verb_of(verb, millis);
-                // Rarely with another verb, which is refused.
-                let hands_off = matches!(verb, Verb::Commit(_)) || edit.is_multiple_of(16);
-                let hand_off = |&(to, key, content): &(u8, Option<u8>, u8)| {
-                    let (body, fields) = (body(key, content), fields(content));
-                    HandOff {
-                        queue: queue(to),
-                        submission: Submission { body, fields, ..Submission::default() },
-                    }
-                };
-                let call = LeaseCall {
-                    token,
-                    verb,
-                    adjust: Adjust {
-                        edits: edits(edit),
-                        priority: priority.map(i16::from),
-                        queue: to.map(queue),
-                        then_submit: then_submit.iter().filter(|_| hands_off).map(hand_off).collect(),
-                        ..Adjust::default()
-                    },
-                };
+                let queue = to.map(queue);
+                let call = settle_call(token, verb_of(verb, millis), edit, priority, queue, then_submit);
                 self.calls.push((item, call.clone()));
                 Some(self.lease(item, call))
             }
@@ -272,6 +253,31 @@ impl World {
         prop_assert_eq!(theirs, ours);
         Ok(())
     }
+}
+
+fn settle_call(
+    token: LeaseToken,
+    verb: Verb,
+    edit: u8,
+    priority: Option<i8>,
+    queue: Option<QueueName>,
+    then_submit: &[(u8, Option<u8>, u8)],
+) -> LeaseCall {
+    // Rarely with another verb, which is refused.
+    let hands_off = matches!(verb, Verb::Commit(_)) || edit.is_multiple_of(16);
+    let hand_off = |&(to, key, content): &(u8, Option<u8>, u8)| {
+        let (body, fields) = (body(key, content), fields(content));
+        let submission = Submission { body, fields, ..Submission::default() };
+        HandOff { queue: name(QUEUES[usize::from(to) % QUEUES.len()]), submission }
+    };
+    let adjust = Adjust {
+        edits: edits(edit),
+        priority: priority.map(i16::from),
+        queue,
+        then_submit: then_submit.iter().filter(|_| hands_off).map(hand_off).collect(),
+        ..Adjust::default()
+    };
+    LeaseCall { token, verb, adjust }
 }
 
 fn is_about_a_queue(operation: &Operation) -> bool {
