@@ -84,7 +84,7 @@ impl PartialSchema for Span {
         let text = ObjectBuilder::new()
             .schema_type(Type::String)
             .description(Some("Like `500ms`, `90s`, `5m`, `2h45m`, `7d`; ISO 8601 (`PT1H30M`) too."))
-            .examples(["5m"]);
+            .examples(["2s"]);
         let number = ObjectBuilder::new()
             .schema_type(Type::Integer)
             .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))

@@ -149,7 +149,7 @@ impl World {
 async fn pages(client: &Client, queue: &str, state: Option<&str>, fields: Option<&str>) -> Vec<ItemShown> {
     let (state, fields) = (state.map(str::to_owned), fields.map(str::to_owned));
     let filter = ItemFilter { state, ..ItemFilter::default() };
-    let mut query = ItemQuery { filter, limit: Some(5000), fields, ..ItemQuery::default() };
+    let mut query = ItemQuery { filter, limit: Some(1000), fields, ..ItemQuery::default() };
     let mut items = Vec::new();
     loop {
         let page = client.items(Some(queue), &query).await.unwrap();

@@ -65,8 +65,12 @@ impl Harness for Schemas {
 impl Drop for Schemas {
     fn drop(&mut self) {
         let open = std::mem::take(&mut *self.open.lock().unwrap());
+        if open.is_empty() {
+            return;
+        }
+        let config = SHARED.config();
         RUNTIME.block_on(async {
-            let client = connect(&SHARED.config()).await.unwrap();
+            let client = connect(&config).await.unwrap();
             for (_, schema) in open.values() {
                 client.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.unwrap();
             }

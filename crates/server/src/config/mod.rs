@@ -177,6 +177,8 @@ pub enum ConfigError {
         "TLS is for connections over TCP: leave out tls_cert and tls_key, or listen on an address instead of {listen}"
     )]
     UnixTls { listen: ListenAddress },
+    #[error("store: {database} is given twice; name each database once")]
+    StoreTwice { database: String },
 }
 
 impl ConfigError {
@@ -247,6 +249,11 @@ impl Settings {
             (Some(_), None) => return Err(ConfigError::HalfTls { given: "tls_cert", missing: "tls_key" }),
             (None, Some(_)) => return Err(ConfigError::HalfTls { given: "tls_key", missing: "tls_cert" }),
             _ => {}
+        }
+        if let StoreChoice::Postgres(addresses) = &self.store
+            && let Some(twice) = (1..addresses.len()).find(|&at| addresses[..at].contains(&addresses[at]))
+        {
+            return Err(ConfigError::StoreTwice { database: display_address(&addresses[twice]) });
         }
         let listen = || self.listen.clone();
         match (&self.listen, self.tls_files()) {

@@ -1,6 +1,6 @@
 //! Parsers for the values of settings. An error says which values are allowed.
 
-use super::{LogFormat, StoreChoice, display_address};
+use super::{LogFormat, StoreChoice};
 use crate::connection::{ListenAddress, TrustedProxies};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
@@ -120,12 +120,8 @@ pub(super) fn store(value: &str) -> Result<StoreChoice, String> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(usage());
         }
-        let address =
-            url.parse().map_err(|error: AddressError| format!("not a database address: {error}"))?;
-        if addresses.contains(&address) {
-            return Err(format!("{} is given twice", display_address(&address)));
-        }
-        addresses.push(address);
+        addresses
+            .push(url.parse().map_err(|error: AddressError| format!("not a database address: {error}"))?);
     }
     if addresses.is_empty() { Err(usage()) } else { Ok(StoreChoice::Postgres(addresses)) }
 }

@@ -174,6 +174,7 @@ pub(super) async fn resume(
     (status = 200, description = "The item.", body = ScheduleRun),
     (status = 404, description = "The schedule or its queue does not exist."),
     (status = 409, description = "The queue does not accept the item."),
+    (status = 422, description = "The item does not match the schema of the queue."),
 ))]
 pub(super) async fn run(
     State(app): State<App>,

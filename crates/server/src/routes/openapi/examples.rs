@@ -21,7 +21,7 @@ fn example(operation: &str) -> Option<Value> {
         "submit_items" => {
             json!({"items": [{"params": {"n": 1}, "payload_text": "hello", "idempotency_key": "order-7"}]})
         }
-        "receive_items" => json!({"max": 10, "wait": "20s"}),
+        "receive_items" => json!({"max": 10, "wait": "5s"}),
         "settle_items" => {
             json!({"actions": [{"verb": "commit", "id": ITEM, "lease": LEASE, "output_params": {"quality": 0.9}}]})
         }
