@@ -1,6 +1,6 @@
 //! Snapshots read through a server, which does not show everything.
 
-use super::item::{lease_call, settle_verb};
+use super::item::{lease_call, same_settle, settle_verb};
 use super::{Checker, Snapshot};
 use towline_domain::{Head, LeaseCall, LeaseToken, SettleVerb, State, Timestamp, TokenSeed};
 
@@ -60,7 +60,12 @@ impl Checker {
             .cloned()
             .collect();
         if let Some(record) = self.items.get_mut(&head.id) {
-            record.unseen.extend(unseen);
+            // A client repeats a lost call until a server answers, so most of them are the same.
+            for call in unseen {
+                if !record.unseen.iter().any(|known| same_settle(known, &call)) {
+                    record.unseen.push(call);
+                }
+            }
             let old = record.unseen.len().saturating_sub(UNSEEN_KEPT);
             record.unseen.drain(..old);
         }
