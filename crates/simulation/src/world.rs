@@ -222,6 +222,8 @@ impl World {
         self.take_chores();
         match result {
             Ok(_) => Ok(()),
+            // No fault of the disk explains that. The store stops so that it loses nothing, and reopening would hide the bug.
+            Err(error) if error.to_string().contains("count as live") => Err(Failure(error.to_string())),
             Err(_) => self.restart_after_fault(),
         }
     }
