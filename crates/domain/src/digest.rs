@@ -1,12 +1,14 @@
 //! Digests of content. They tell whether two submits or two settles are the same.
 
 use crate::command::{HandOff, Submission, When};
+use crate::dependency::{Dependency, DependsOn};
 use crate::fields::{Field, FieldEdits, Fields};
 use crate::id::LeaseToken;
 use crate::item::{Body, Outcome};
 use crate::json::Json;
 use crate::reference::content_of;
 use bytes::Bytes;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A digest of what an idempotency key covers: inputs, parameters and payload fields.
@@ -55,6 +57,24 @@ impl Hasher {
         for (slot, buffer) in slots {
             self.part(slot.as_ref().as_bytes()).part(buffer.as_ref().as_bytes());
         }
+    }
+
+    /// Hashes a small value of a policy, with the names of its fields.
+    fn json(&mut self, value: &impl Serialize) {
+        self.part(&serde_json::to_vec(value).unwrap_or_default());
+    }
+
+    fn dependency(&mut self, after: &Dependency) {
+        match &after.on {
+            DependsOn::Group { name, expect } => {
+                self.part(b"group").part(name.as_bytes()).part(&expect.to_le_bytes())
+            }
+            DependsOn::Items { ids, well, badly } => {
+                let items = ids.len() as u64 + u64::from(*well) + u64::from(*badly);
+                self.part(b"items").part(&items.to_le_bytes())
+            }
+        };
+        self.json(&after.when);
     }
 
     fn finish(&self) -> ContentDigest {
@@ -150,15 +170,15 @@ pub(crate) fn settle(outcome: &Outcome, reason: &str, edits: &FieldEdits, rest: 
     hasher.finish_short()
 }
 
-/// The items that a commit submits; 0 if there are none. Leaves out what differs when a client repeats the commit: their traces,
-/// and ids, which the server chooses for items with offloaded fields.
+/// The items that a commit submits; 0 if there are none. Leaves out what may differ when a client repeats the same commit: their
+/// traces, their ids (the server chooses them for items with offloaded fields), and which of their dependencies have ended.
 pub(crate) fn hand_off(items: &[HandOff]) -> u64 {
     if items.is_empty() {
         return 0;
     }
     let mut hasher = Hasher::new("towline|hand-off");
     for HandOff { queue, submission } in items {
-        let Submission { priority, ready, body, fields, .. } = submission;
+        let Submission { priority, ready, delay_max, overrides, after, body, fields, .. } = submission;
         hasher.part(queue.as_str().as_bytes());
         hasher.part(&priority.to_le_bytes());
         let (kind, time) = match ready {
@@ -175,6 +195,16 @@ pub(crate) fn hand_off(items: &[HandOff]) -> u64 {
             &body.tier,
         ] {
             hasher.option(text.as_ref().map(String::as_bytes));
+        }
+        hasher.option(body.parent.as_ref().map(|parent| &parent.0.as_bytes()[..]));
+        for number in [body.fee, body.size_bytes, delay_max.map(|span| span.0)] {
+            hasher.option(number.map(u64::to_le_bytes).as_ref().map(|bytes| &bytes[..]));
+        }
+        if let Some(after) = after {
+            hasher.dependency(after);
+        }
+        if !overrides.is_empty() {
+            hasher.json(overrides);
         }
         hasher.slots(body.tags.iter());
         hasher.part(&content(body, fields));

@@ -8,8 +8,8 @@ use towline_domain::change::{Answer, HandedOffItem, Submitted};
 use towline_domain::command::RecordGuard;
 use towline_domain::kv::KvCommand;
 use towline_domain::{
-    Adjust, Body, HandOff, HandedOff, ItemId, ItemState, Policy, Precondition, QueueState, Refusal, Schema,
-    StateName, Submission, Timestamp, Unique, limits,
+    Adjust, Body, Condition, Dependency, DependsOn, HandOff, HandedOff, ItemId, ItemState, Policy,
+    Precondition, QueueState, Refusal, Schema, StateName, Submission, Timestamp, Unique, limits,
 };
 use towline_store::{Answered, Operation, Reply};
 
@@ -32,6 +32,10 @@ fn handed_off(answered: &Answered) -> Vec<HandedOffItem> {
 #[track_caller]
 fn handed_off_ids(answered: &Answered) -> Vec<ItemId> {
     handed_off(answered).iter().map(|item| item.id).collect()
+}
+
+fn after_group(name: &str) -> Dependency {
+    Dependency { on: DependsOn::Group { name: name.to_owned(), expect: 1 }, when: Condition::AllDone }
 }
 
 /// Commits with these items, expects the refusal of the one at `index`, and that nothing happened.
@@ -168,9 +172,18 @@ pub(super) fn a_repeated_commit_submits_nothing_again(harness: &dyn Harness) {
     let traced = Body { trace: trace(3), ..Body::default() };
     let traced = commit_with(&held, vec![to("jobs", Submission { body: traced, ..payload("next") })]);
     assert_eq!(rig.run(traced), left(ItemState::Completed), "another trace is the same commit");
+    let changed = |change: &dyn Fn(&mut Submission)| {
+        let mut submission = payload("next");
+        change(&mut submission);
+        vec![to("jobs", submission)]
+    };
     for others in [
         vec![],
         vec![to("jobs", payload("another"))],
+        changed(&|submission| submission.body.parent = Some(held.id)),
+        changed(&|submission| submission.body.fee = Some(1)),
+        changed(&|submission| submission.overrides.max_retries = Some(1)),
+        changed(&|submission| submission.after = Some(Box::new(after_group("a")))),
         vec![to("jobs", with_priority(3))],
         vec![to("jobs", payload("next")), to("jobs", payload("next"))],
     ] {
