@@ -13,6 +13,7 @@ mod budget;
 pub mod buffer;
 pub mod client;
 mod code;
+pub mod compute;
 mod element;
 mod event;
 mod filter;

@@ -42,7 +42,7 @@ impl FieldSet {
     pub const HEADS: FieldSet = FieldSet(0b1_0000);
 
     #[must_use]
-    pub fn with(self, field: Field) -> FieldSet {
+    pub const fn with(self, field: Field) -> FieldSet {
         FieldSet(self.0 | 1 << field as u8)
     }
 

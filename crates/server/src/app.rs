@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use towline_api::Code;
 use towline_broker::{Broker, DeletionPause};
 use towline_buffers::Location;
+use towline_compute::Compute;
 use towline_domain::{Counts, Timestamp};
 use towline_embedded::Embedded;
 use towline_shards::{ShardHealth, Shards};
@@ -30,6 +31,7 @@ pub(crate) struct App(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) broker: Broker,
+    pub(crate) compute: Compute,
     pub(crate) body_bytes_max: usize,
     pub(crate) body_room: Arc<BodyRoom>,
     /// For parts of buffers that are sent to clients.
@@ -91,6 +93,7 @@ impl std::ops::Deref for App {
 impl App {
     pub(crate) fn new(
         broker: Broker,
+        compute: Compute,
         backend: &Backend,
         metrics: Metrics,
         traces: Option<Traces>,
@@ -99,6 +102,7 @@ impl App {
     ) -> App {
         App(Arc::new(Inner {
             broker,
+            compute,
             body_bytes_max: settings.body_bytes_max,
             body_room: BodyRoom::new(settings.bodies_bytes_max),
             send_room: BodyRoom::new(SEND_BYTES_MAX),

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use towline_broker::{Broker, OwnershipError, SteadyClock, Storage};
 use towline_buffers::{BufferError, Buffers};
+use towline_compute::Compute;
 use towline_embedded::OpenError;
 use towline_store::{Clock, StoreError};
 
@@ -207,11 +208,14 @@ impl Server {
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let Server { settings, backend, buffers, clock, metrics, traces, tls, audit, listener, address } =
             self;
-        let storage = Storage { buffers, offload: settings.offload, collection: settings.collection };
+        let storage =
+            Storage { buffers: buffers.clone(), offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
         let listening = backend.listen(&broker);
         let auth = Auth::new(settings.requires_tokens(), settings.connections_max, audit);
-        let app = App::new(broker, &backend, metrics, traces, auth, &settings);
+        let compute = Compute::new(broker.clone(), buffers);
+        let keeping = tokio::spawn(compute.clone().keep());
+        let app = App::new(broker, compute, &backend, metrics, traces, auth, &settings);
         let refreshing = tokio::spawn(Auth::keep_tokens_fresh(app.clone()));
         let router = routes::router(app.clone());
         tracing::info!(%address, tls = tls.is_some(), tokens = app.auth.required, store = %settings.store_description(), durability = ?settings.durability, "serving");
@@ -231,6 +235,7 @@ impl Server {
         app.wait_for_followers(settings.drain).await;
         listening.inspect(JoinHandle::abort);
         refreshing.abort();
+        keeping.abort();
         if let Some(traces) = &app.traces {
             traces.stop(SPAN_FLUSH_MAX).await;
         }

@@ -8,6 +8,7 @@
 
 mod buffers;
 pub mod chunker;
+mod compute;
 mod download;
 mod error;
 mod events;
@@ -23,6 +24,7 @@ mod unix_socket;
 mod upload;
 
 pub use buffers::{BufferQuery, ChunkLookup, ChunkRead, Content};
+pub use compute::RunsQuery;
 pub use download::Download;
 pub use error::ClientError;
 pub use events::{EventQuery, EventStream, cursor_has_reached};

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use towline_api::Code;
 use towline_api::buffer::LEASE_HEADER;
+use towline_api::compute::LeaseSecret;
 use towline_domain::{FieldSet, ItemId, QueueName, Refusal, ScheduleName};
 
 pub(crate) async fn authorize(
@@ -32,7 +33,8 @@ pub(crate) async fn authorize(
     next: Next,
 ) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    if is_read && !app.auth.required {
+    let lease_secret = lease_secret(request.headers());
+    if is_read && !app.auth.required && lease_secret.is_none() {
         return next.run(request).await;
     }
     let (requirement, operation) = requirements.of(&request);
@@ -44,7 +46,13 @@ pub(crate) async fn authorize(
         requirement.is_administrative() || requirement.is_for_audit_file() && app.auth.audit.has_file();
     let audited = (is_audited && !is_read).then(|| AuditedRequest::of(&request));
     let client = request.extensions().get::<ClientAddress>().cloned().unwrap_or_default();
-    let token = match authenticate(&app, requirement, request.headers(), &client).await {
+    let authenticated = match lease_secret {
+        Some(secret) if requirement != Requirement::Nothing => {
+            authenticate_lease(&app, &secret).await.map(Some)
+        }
+        _ => authenticate(&app, requirement, request.headers(), &client).await,
+    };
+    let token = match authenticated {
         Ok(token) => token,
         Err(_) if requirement == Requirement::OptionalToken => None,
         Err(problem) => return problem.into_response(),
@@ -114,6 +122,19 @@ async fn authenticate(
     if auth.lookups.reports(now) {
         tracing::warn!(%client, "refused a request: {detail}; the server reports at most one such request a minute");
     }
+    Err(ProblemResponse::new(Code::Unauthenticated, detail).with_challenge(AuthChallenge::InvalidToken))
+}
+
+/// The token of a replica or a slot of a trigger, if the request has one.
+fn lease_secret(headers: &HeaderMap) -> Option<LeaseSecret> {
+    LeaseSecret::parse(bearer(headers.get(AUTHORIZATION)?.to_str().ok()?)?)
+}
+
+async fn authenticate_lease(app: &App, secret: &LeaseSecret) -> Result<Arc<ActiveToken>, ProblemResponse> {
+    if let Some(token) = app.auth.leases.check(&app.compute, secret, app.now()).await? {
+        return Ok(token);
+    }
+    let detail = "the lease of this token has ended; the program that has it should stop";
     Err(ProblemResponse::new(Code::Unauthenticated, detail).with_challenge(AuthChallenge::InvalidToken))
 }
 
@@ -212,14 +233,17 @@ async fn check_requirement(
         },
         Requirement::Topic(right) => return check_part(parts, "topic", Resource::Topic, token, right).await,
         Requirement::Record(right) => return check_part(parts, "key", Resource::Records, token, right).await,
-        Requirement::Buffers(right) => access.has(Resource::Buffers, "", right),
+        // To list is to read without knowing the id.
+        Requirement::Buffers(right @ Right::Read) => access.has(Resource::Buffers, "", right),
+        Requirement::Buffers(right) => access.buffer_by_id(right),
         Requirement::LeasedBuffer(right) => {
-            access.has(Resource::Buffers, "", right) || is_leased(app, parts, right).await?
+            access.buffer_by_id(right) || is_leased(app, parts, right).await?
         }
         Requirement::BufferCopy => {
             [Right::Read, Right::Write].into_iter().all(|right| access.has(Resource::Buffers, "", right))
         }
         Requirement::Metrics => access.has(Resource::Metrics, "", Right::Read),
+        Requirement::Compute(right) => access.has(Resource::Compute, "", right),
         Requirement::Item(_) | Requirement::Schedule(_) => false,
         Requirement::Admin => access.admin(),
     };

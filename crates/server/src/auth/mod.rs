@@ -1,6 +1,7 @@
 //! Authentication and authorization: tokens, scopes, rate limits, and the audit log.
 
 pub(crate) mod audit;
+mod lease_tokens;
 mod lookups;
 mod middleware;
 mod rate_limit;
@@ -24,6 +25,7 @@ use crate::response::ProblemResponse;
 use audit::AuditLog;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
+use lease_tokens::LeaseTokens;
 use lookups::Lookups;
 use middleware::{forbidden, hidden_items};
 use secret::TokenId;
@@ -40,6 +42,7 @@ pub(crate) struct Auth {
     /// Whether requests need a token.
     pub(crate) required: bool,
     tokens: TokenCache,
+    leases: LeaseTokens,
     lookups: Lookups,
     /// Requests in progress with one token.
     requests_max: usize,
@@ -56,7 +59,14 @@ pub(crate) enum AuthChallenge {
 impl Auth {
     pub(crate) fn new(required: bool, connections_max: usize, audit: Arc<AuditLog>) -> Auth {
         let requests_max = share_of_one_client(connections_max);
-        Auth { required, tokens: TokenCache::default(), lookups: Lookups::new(), requests_max, audit }
+        Auth {
+            required,
+            tokens: TokenCache::default(),
+            leases: LeaseTokens::default(),
+            lookups: Lookups::new(),
+            requests_max,
+            audit,
+        }
     }
 
     /// Revokes a token and ends its requests.
@@ -82,6 +92,9 @@ impl Auth {
             tokio::time::sleep(token_cache::REFRESH_INTERVAL).await;
             if let Err(error) = app.auth.tokens.refresh(&app.broker).await {
                 tracing::warn!("cannot reload tokens: {error}");
+            }
+            if let Err(error) = app.auth.leases.refresh(&app.compute, app.now()).await {
+                tracing::warn!("cannot look up the leases of tokens: {error}");
             }
         }
     }

@@ -43,11 +43,12 @@ pub(crate) enum Requirement {
     /// To read and to write buffers.
     BufferCopy,
     Metrics,
+    Compute(Right),
     Admin,
 }
 
 impl Requirement {
-    const ALL: [Requirement; 31] = [
+    const ALL: [Requirement; 34] = [
         Requirement::Token,
         Requirement::Queue(Right::Submit),
         Requirement::Queue(Right::Receive),
@@ -78,6 +79,9 @@ impl Requirement {
         Requirement::LeasedBuffer(Right::Write),
         Requirement::BufferCopy,
         Requirement::Metrics,
+        Requirement::Compute(Right::Read),
+        Requirement::Compute(Right::Node),
+        Requirement::Compute(Right::Admin),
         Requirement::Admin,
     ];
 
@@ -88,10 +92,11 @@ impl Requirement {
 
     /// Whether calls of the route go to the audit log.
     pub(crate) fn is_administrative(self) -> bool {
-        use Requirement::{Admin, Buffers, EachItem, EveryQueue, Group, Item, Queue, Schedule};
+        use Requirement::{Admin, Buffers, Compute, EachItem, EveryQueue, Group, Item, Queue, Schedule};
         matches!(
             self,
             Admin
+                | Compute(Right::Admin)
                 | Queue(Right::Admin)
                 | Item(Right::Admin)
                 | EachItem(Right::Admin)
@@ -128,6 +133,7 @@ impl fmt::Display for Requirement {
             Requirement::LeasedBuffer(right) => write!(f, "buffer:{right} or the lease of an item"),
             Requirement::BufferCopy => f.write_str("buffer:read and buffer:write"),
             Requirement::Metrics => f.write_str("metrics:read"),
+            Requirement::Compute(right) => write!(f, "compute:{right}"),
             Requirement::Admin => f.write_str("admin"),
         }
     }

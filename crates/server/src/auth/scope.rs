@@ -1,8 +1,10 @@
 //! Scopes: what a token permits.
 
 use crate::request::excerpt;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use towline_api::compute::SYSTEM_QUEUES;
 use towline_domain::{QueueName, limits};
 
 /// What a token can do with a resource.
@@ -13,8 +15,12 @@ pub(crate) enum Right {
     Read,
     Write,
     Delete,
+    /// Read and write by id, and create, but neither list nor delete.
+    Use,
     Publish,
     Subscribe,
+    /// Carry out what a pool has.
+    Node,
     /// All other rights on the resource, and creating, changing and deleting.
     Admin,
 }
@@ -27,8 +33,10 @@ impl Right {
             Right::Read => "read",
             Right::Write => "write",
             Right::Delete => "delete",
+            Right::Use => "use",
             Right::Publish => "publish",
             Right::Subscribe => "subscribe",
+            Right::Node => "node",
             Right::Admin => "admin",
         }
     }
@@ -92,9 +100,9 @@ impl Resource {
             Resource::Group => &[Right::Read, Right::Admin],
             Resource::Topic => &[Right::Publish, Right::Subscribe],
             Resource::Records => &[Right::Read, Right::Write],
-            Resource::Buffers => &[Right::Read, Right::Write, Right::Delete],
+            Resource::Buffers => &[Right::Read, Right::Write, Right::Delete, Right::Use],
             Resource::Metrics => &[Right::Read],
-            Resource::Compute => &[Right::Admin],
+            Resource::Compute => &[Right::Read, Right::Node, Right::Admin],
         }
     }
 
@@ -263,7 +271,36 @@ impl Access {
     }
 
     pub(crate) fn queue(&self, queue: &QueueName, right: Right) -> bool {
+        if queue.as_str().starts_with(SYSTEM_QUEUES) {
+            // An item of a pool is code to run.
+            let right = match right {
+                Right::Receive => Right::Node,
+                Right::Read => Right::Read,
+                _ => Right::Admin,
+            };
+            return self.has(Resource::Compute, "", right);
+        }
         self.has(Resource::Queue, queue.as_str(), right)
+    }
+
+    /// The right on buffers whose ids the client knows.
+    pub(crate) fn buffer_by_id(&self, right: Right) -> bool {
+        self.has(Resource::Buffers, "", right)
+            || right != Right::Delete
+                && (self.has(Resource::Buffers, "", Right::Use)
+                    || self.has(Resource::Compute, "", Right::Node))
+    }
+
+    /// What the holder of a lease in a pool may do: work on these queues, and use buffers.
+    pub(super) fn of_queues(queues: &BTreeSet<String>) -> Access {
+        let scope = |resource, pattern, right| Scope::Resource { resource, pattern, right: Some(right) };
+        let of_queue = |queue: &String| {
+            let queue = queue.clone();
+            [Right::Receive, Right::Submit, Right::Read]
+                .map(|right| scope(Resource::Queue, Pattern(queue.clone()), right))
+        };
+        let buffers = scope(Resource::Buffers, Pattern::everything(), Right::Use);
+        Access(queues.iter().flat_map(of_queue).chain([buffers]).collect())
     }
 
     /// Whether the right holds for every queue, including queues created later.
@@ -346,6 +383,9 @@ mod tests {
             "topic:*:subscribe",
             "topic:*:*",
             "metrics:read",
+            "buffer:use",
+            "compute:read",
+            "compute:node",
             "compute:admin",
         ] {
             text.parse::<Scope>().unwrap();

@@ -53,6 +53,11 @@ impl fmt::Debug for TokenSecret {
 }
 
 impl SecretHash {
+    /// Of a token that has no secret of this kind.
+    pub(super) fn unmatched() -> SecretHash {
+        SecretHash([0; 32])
+    }
+
     pub(crate) fn to_hex(self) -> String {
         hex(&self.0)
     }

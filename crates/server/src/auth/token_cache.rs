@@ -45,7 +45,7 @@ pub(crate) struct ActiveToken {
 }
 
 impl ActiveToken {
-    fn new(record: TokenRecord, now: Timestamp) -> ActiveToken {
+    pub(super) fn new(record: TokenRecord, now: Timestamp) -> ActiveToken {
         let bucket = record.rate_limit().map(|limit| TokenBucket::new(limit, now));
         let at = || AtomicU64::new(now.0);
         ActiveToken {
@@ -57,6 +57,19 @@ impl ActiveToken {
             use_recorded: AtomicU64::new(0),
             ended: watch::Sender::new(false),
         }
+    }
+
+    pub(super) fn confirm(&self, now: Timestamp) {
+        self.confirmed.store(now.0, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stale(&self, now: Timestamp, after_ms: u64) -> bool {
+        now.0.saturating_sub(self.confirmed.load(Ordering::Relaxed)) > after_ms
+    }
+
+    /// Ends the requests of the token.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
     }
 
     /// Completes when the token ends.

@@ -85,6 +85,21 @@ impl TokenRecord {
         Ok(TokenRecord { id, hash, access: Access::new(scopes), stored })
     }
 
+    /// The record of a token that is not stored: it is derived from a lease.
+    pub(super) fn of_lease(name: String, access: Access) -> TokenRecord {
+        let hash = SecretHash::unmatched();
+        let stored = StoredToken {
+            name,
+            hash: String::new(),
+            scopes: Vec::new(),
+            created_at: 0,
+            expires_at: None,
+            revoked_at: None,
+            rate_limit: None,
+        };
+        TokenRecord { id: 0, hash, access, stored }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.stored.name
     }

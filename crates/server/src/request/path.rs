@@ -34,6 +34,12 @@ path_parameters! {
     TopicPath(QueueName), "topic", |text| text.parse().map_err(|error: NameError| invalid(error.about("topic").to_string()));
     /// Any text: the broker checks the key of a record.
     KeyPath(String), "key", |text| Ok(text.to_owned());
+    /// Any text: compute checks names.
+    CodespecPath(String), "codespec", |text| Ok(text.to_owned());
+    ServicePath(String), "service", |text| Ok(text.to_owned());
+    TriggerPath(String), "trigger", |text| Ok(text.to_owned());
+    NodePath(String), "node", |text| Ok(text.to_owned());
+    InstancePath(String), "instance", |text| Ok(text.to_owned());
     GroupPath(String), "group", group;
     ItemPath(ItemId), "id", |text| text.parse().map_err(|_| {
         invalid(format!("id: {:?} is not an item id; item ids are UUIDs, as submit returns them", excerpt(text)))

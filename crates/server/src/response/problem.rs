@@ -8,6 +8,7 @@ use http::{HeaderValue, StatusCode};
 use towline_api::{Code, DecodeError, ErrorBody, PROBLEM_JSON, Problem};
 use towline_broker::AccessError;
 use towline_buffers::BufferError;
+use towline_compute::ComputeError;
 use towline_domain::Refusal;
 use towline_store::{OperationError, StoreError};
 
@@ -81,6 +82,16 @@ impl From<OperationError> for ProblemResponse {
         match error {
             OperationError::Refused(refusal) => refusal.into(),
             OperationError::Failed(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<ComputeError> for ProblemResponse {
+    fn from(error: ComputeError) -> ProblemResponse {
+        match (error.code(), error) {
+            (_, ComputeError::Operation(error)) => error.into(),
+            (_, ComputeError::Buffer(error)) => error.into(),
+            (code, error) => ProblemResponse::new(code.unwrap_or(Code::Internal), error.to_string()),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod backup;
 mod buffers;
 mod bulk;
+mod codespecs;
 mod events;
 mod export;
 mod filter;
@@ -11,17 +12,21 @@ mod health;
 mod import;
 mod items;
 mod list;
+mod nodes;
 mod notes;
 mod openapi;
 mod queues;
 mod receive;
 mod records;
+mod runs;
 mod schedules;
+mod services;
 mod settle;
 mod submit;
 mod tally;
 mod tokens;
 mod topics;
+mod triggers;
 
 use crate::app::App;
 use crate::auth::{self, RouteRequirements};
@@ -97,6 +102,23 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(schedules::resume))
         .routes(routes!(schedules::run))
         .routes(routes!(schedules::next))
+        .routes(routes!(codespecs::list))
+        .routes(routes!(codespecs::put, codespecs::show, codespecs::delete))
+        .routes(routes!(runs::list, runs::create))
+        .routes(routes!(runs::show))
+        .routes(routes!(runs::wait))
+        .routes(routes!(runs::cancel))
+        .routes(routes!(runs::log))
+        .routes(routes!(services::list))
+        .routes(routes!(services::put, services::show, services::delete))
+        .routes(routes!(services::scale))
+        .routes(routes!(services::restart))
+        .routes(routes!(triggers::list))
+        .routes(routes!(triggers::put, triggers::show, triggers::delete))
+        .routes(routes!(triggers::scale))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::beat))
+        .routes(routes!(nodes::remove))
         .routes(routes!(events::follow))
         .routes(routes!(records::list, records::act))
         .routes(routes!(records::get, records::set, records::delete))

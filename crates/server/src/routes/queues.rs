@@ -3,11 +3,12 @@
 use super::{unexpected, update};
 use crate::app::App;
 use crate::auth::{Caller, Right};
-use crate::request::{DecodedBody, NoQuery, Query, QueuePath};
+use crate::request::{DecodedBody, NoQuery, Query, QueuePath, invalid};
 use crate::response::{ProblemResponse, Responder};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use towline_api::compute::SYSTEM_QUEUES;
 use towline_api::{
     Code, CountsShown, PatchQueue, PutQueue, QueueApplied, QueuePage, QueueShown, SettingChange,
 };
@@ -28,6 +29,7 @@ pub(super) async fn create_if_absent(
     queue: &QueueName,
 ) -> Result<(), ProblemResponse> {
     if !app.auto_create_queues
+        || queue.as_str().starts_with(SYSTEM_QUEUES)
         || !caller.may(queue, Right::Admin)
         || app.broker.store().queue(queue.clone()).await?.is_some()
     {
@@ -42,6 +44,20 @@ pub(super) async fn create_if_absent(
         // Another client created it meanwhile.
         None | Some(Ok(_) | Err(OperationError::Refused(Refusal::QueueExists { .. }))) => Ok(()),
         Some(Err(error)) => Err(error.into()),
+    }
+}
+
+/// Refuses a name that only the server gives.
+fn check_name(queue: &QueueName) -> Result<(), ProblemResponse> {
+    match queue.as_str().starts_with(SYSTEM_QUEUES) {
+        true => Err(invalid(
+            "queue",
+            format!(
+                "{queue:?} begins with {SYSTEM_QUEUES:?}, as the queues of the server do; use another name",
+                queue = queue.as_str()
+            ),
+        )),
+        false => Ok(()),
     }
 }
 
@@ -105,6 +121,7 @@ pub(super) async fn put(
     caller: Caller,
     DecodedBody(body, ..): DecodedBody<PutQueue>,
 ) -> Result<Response, ProblemResponse> {
+    check_name(&queue)?;
     let (schema, policy) = body.into_domain()?;
     caller.check_target(policy.dead_letter_queue.as_ref())?;
     let create = Operation::CreateQueue { queue, schema: Box::new(schema), policy: Box::new(policy) };
@@ -135,6 +152,7 @@ pub(super) async fn apply(
     let before = found.as_ref().map(|view| &view.queue);
     let (operation, command) = match before {
         None => {
+            check_name(&queue)?;
             let (schema, policy) = body.into_domain()?;
             let (schema, policy) = (Box::new(schema), Box::new(policy));
             let new = NewQueue {
