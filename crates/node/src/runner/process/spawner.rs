@@ -1,0 +1,45 @@
+//! The spawner: the one thread that starts processes.
+//!
+//! Linux sends the death signal of a parent when the *thread* that started the child ends. The runtime's threads come and go; this
+//! one lives as long as the runner.
+
+use super::child::Child;
+use std::io;
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use tokio::sync::oneshot;
+
+#[derive(Debug)]
+pub(super) struct Spawner(Sender<Order>);
+
+struct Order {
+    command: Command,
+    reply: oneshot::Sender<io::Result<Child>>,
+}
+
+impl Spawner {
+    pub(super) fn start() -> io::Result<Spawner> {
+        let (sender, orders) = mpsc::channel();
+        thread::Builder::new().name("node-spawner".to_owned()).spawn(move || run(&orders))?;
+        Ok(Spawner(sender))
+    }
+
+    /// Starts a process. Dropping the future kills it.
+    pub(super) async fn spawn(&self, command: Command) -> io::Result<Child> {
+        let (reply, spawned) = oneshot::channel();
+        let gone = || io::Error::other("the spawner thread has ended");
+        self.0.send(Order { command, reply }).map_err(|_| gone())?;
+        spawned.await.map_err(|_| gone())?
+    }
+}
+
+fn run(orders: &Receiver<Order>) {
+    for Order { mut command, reply } in orders {
+        let child = command.spawn().and_then(Child::new);
+        // Closes the writing ends of the command's pipes, so that their ends can be seen.
+        drop(command);
+        // A child that nobody waits for is killed by its drop.
+        let _ = reply.send(child);
+    }
+}
