@@ -76,6 +76,12 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub struct Payload(Result<Bytes, String>);
 
 impl Payload {
+    /// The bytes, if they were encoded correctly.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        self.0.as_deref().ok()
+    }
+
     pub fn into_domain(self, what: &'static str) -> Result<Bytes, Refusal> {
         self.0.map_err(|message| match Form::EVERY_FIELD.contains(&what) {
             true => invalid(

@@ -34,6 +34,7 @@ pub use shim::{ShimError, exec_shim};
 pub use start_error::StartError;
 
 use futures::future::BoxFuture;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 /// Starts commands. [`ProcessRunner`] starts them as processes of this machine, `ContainerRunner` in containers.
@@ -42,4 +43,8 @@ pub trait Runner: Send + Sync + Debug {
     ///
     /// Dropping the future, or every [`Handle`] of the answer, kills the command.
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Running, StartError>>;
+
+    /// The variables that the runner sets for a launch: pipes, files, and what every command has. The caller can refer to them
+    /// in the command, or leave them out of the environment.
+    fn variables(&self, launch: &Launch) -> BTreeMap<String, String>;
 }

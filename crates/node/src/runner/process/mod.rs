@@ -100,6 +100,14 @@ impl Runner for ProcessRunner {
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Running, StartError>> {
         Box::pin(self.start_process(launch))
     }
+
+    fn variables(&self, launch: &Launch) -> BTreeMap<String, String> {
+        let directory = self.instance.path.join(&launch.id);
+        let work = directory.join("work");
+        let (directory, work) = (directory.to_string_lossy(), work.to_string_lossy());
+        let bare = Launch { environment: BTreeMap::new(), ..launch.clone() };
+        Places { directory: &directory, work: Some(&work) }.environment(&bare, &self.instance.name)
+    }
 }
 
 /// A launch whose directory and pipes exist, and whose process does not.
