@@ -3,8 +3,8 @@
 use crate::connect::Connection;
 use crate::output::Format;
 use crate::{
-    backup, bench, buffer, completions, doctor, events, export_import, group, item, kv, man, migrate, queue,
-    restore, schedule, serve, token, topic,
+    backup, bench, buffer, completions, compute, doctor, events, export_import, group, item, kv, man,
+    migrate, queue, restore, schedule, serve, token, topic,
 };
 use clap::{ColorChoice, Parser, Subcommand};
 
@@ -66,6 +66,20 @@ pub enum Command {
     /// Submit items on a schedule: cron or intervals.
     #[command(subcommand, visible_alias = "schedules")]
     Schedule(Box<schedule::ScheduleCommand>),
+    /// Describe what to run: codespecs, which never change.
+    #[command(subcommand, visible_alias = "codespecs")]
+    Codespec(compute::codespec::CodespecCommand),
+    /// Run jobs: programs that read and write buffers.
+    #[command(subcommand, visible_alias = "runs")]
+    Run(compute::run::RunCommand),
+    /// Run services: programs that run until they are stopped, and work on queues.
+    #[command(subcommand, visible_alias = "services")]
+    Service(compute::service::ServiceCommand),
+    /// Run a job for each item of a queue.
+    #[command(subcommand, visible_alias = "triggers")]
+    Trigger(compute::trigger::TriggerCommand),
+    #[command(visible_alias = "nodes")]
+    Node(Box<compute::node::NodeArgs>),
     /// Print events as they happen.
     Events(Box<events::EventsArgs>),
     /// Store small key-value records: values, counters, locks.

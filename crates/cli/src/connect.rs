@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::output::{self, Format, Output};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use towline_api::{Client, Trace, TraceBody};
 
@@ -72,6 +72,10 @@ impl Connection {
             client = client.trace(&trace);
         }
         Ok(Session { client, output: Output::new(format) })
+    }
+
+    pub fn ca_file(&self) -> Option<&Path> {
+        self.ca_file.as_deref()
     }
 
     pub fn token_is_standard_input(&self) -> bool {

@@ -15,6 +15,8 @@ pub enum Failure {
     Usage(String),
     /// No server answered, or not with TLS that the client accepts.
     Unreachable(String),
+    /// A run exited with this code.
+    Exited(String, i32),
     /// The command waited and timed out.
     TimedOut(String),
     /// Some elements failed, and each was reported when it failed.
@@ -35,6 +37,8 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Unreachable(_) => 3,
             Failure::TimedOut(_) => 4,
+            // A shell sees only these.
+            Failure::Exited(_, code) => u8::try_from(*code).ok().filter(|code| *code > 0).unwrap_or(1),
         }
     }
 
@@ -43,7 +47,8 @@ impl Failure {
             Failure::Refused(words)
             | Failure::Usage(words)
             | Failure::Unreachable(words)
-            | Failure::TimedOut(words) => Some(words),
+            | Failure::TimedOut(words)
+            | Failure::Exited(words, _) => Some(words),
             Failure::AlreadyReported | Failure::ReaderGone => None,
         }
     }

@@ -11,6 +11,7 @@ mod buffer;
 mod cli;
 mod clock;
 mod completions;
+mod compute;
 mod connect;
 mod cyclotron;
 mod doctor;
@@ -38,23 +39,23 @@ mod store_args;
 mod table;
 mod token;
 mod topic;
-mod unsupported;
 mod value;
 
 use clap::Parser;
 use cli::{Cli, Command};
 use exit::Failure;
 use std::process::ExitCode;
+use towline_node::runner::{exec_shim, guard};
 
 fn main() -> ExitCode {
+    if let Some(code) = run_for_node() {
+        return code;
+    }
     // First of all: a parent that exits later must be noticed.
     let parent = item::ParentProcess::now();
     let end = match Cli::try_parse() {
         Ok(cli) => run(cli, parent),
-        Err(error) => match unsupported::explain(&error) {
-            Some(words) => Err(Failure::Usage(words)),
-            None => return exit::report_usage(&error),
-        },
+        Err(error) => return exit::report_usage(&error),
     };
     exit::report(end)
 }
@@ -83,6 +84,14 @@ fn run(cli: Cli, parent: item::ParentProcess) -> Result<(), Failure> {
         Command::Events(args) => ServerCommand::Events(args),
         Command::Kv(command) => ServerCommand::Kv(command),
         Command::Topic(command) => ServerCommand::Topic(command),
+        Command::Codespec(command) => ServerCommand::Codespec(command),
+        Command::Run(command) => ServerCommand::Run(command),
+        Command::Service(command) => ServerCommand::Service(command),
+        Command::Trigger(command) => ServerCommand::Trigger(command),
+        Command::Node(args) => match args.command {
+            None => return compute::node::run(*args, &connection),
+            Some(compute::node::NodesCommand::List) => ServerCommand::Nodes,
+        },
     };
     let runtime = match command {
         // Buffers hash and transfer at the same time.
@@ -103,6 +112,11 @@ fn run(cli: Cli, parent: item::ParentProcess) -> Result<(), Failure> {
             ServerCommand::Events(args) => events::run(&session, *args).await,
             ServerCommand::Kv(command) => kv::run(&session, command).await,
             ServerCommand::Topic(command) => topic::run(&session, command).await,
+            ServerCommand::Codespec(command) => compute::codespec::run(&session, command).await,
+            ServerCommand::Run(command) => compute::run::run(&session, command).await,
+            ServerCommand::Service(command) => compute::service::run(&session, command).await,
+            ServerCommand::Trigger(command) => compute::trigger::run(&session, command).await,
+            ServerCommand::Nodes => compute::node::list(&session).await,
         }
     });
     // A thread may still be reading standard input. Do not wait for it.
@@ -121,4 +135,28 @@ enum ServerCommand {
     Events(Box<events::EventsArgs>),
     Kv(kv::KvCommand),
     Topic(topic::TopicCommand),
+    Codespec(compute::codespec::CodespecCommand),
+    Run(compute::run::RunCommand),
+    Service(compute::service::ServiceCommand),
+    Trigger(compute::trigger::TriggerCommand),
+    Nodes,
+}
+
+/// The hidden commands with which a node starts its own program. They come before everything else: one runs for every process that
+/// the node starts.
+fn run_for_node() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    let ended = match args.next()?.to_str()? {
+        compute::node::SHIM => exec_shim(args).map(|_| ()).map_err(|error| error.to_string()),
+        compute::node::GUARDIAN => guard(args).map_err(|error| error.to_string()),
+        _ => return None,
+    };
+    Some(match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(words) => {
+            output::complain(words);
+            // As shells do if they cannot execute a command.
+            ExitCode::from(127)
+        }
+    })
 }

@@ -1,13 +1,17 @@
 //! `towline serve`: starts the server.
 
+use crate::compute::node::{NodeSetup, process_node};
 use crate::output;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::time::Duration;
+use towline_api::Client;
+use towline_node::Node;
 use towline_server::config::{Flag, SETTINGS};
-use towline_server::{Server, Settings, logging};
+use towline_server::{ComputeRunner, Server, Settings, logging};
 
 /// Not a setting: a configuration file would adopt at every start.
 pub const ADOPT_HELP: &str = "Take the place for buffers over from the store that owns it, for example after a restore. \
@@ -95,11 +99,48 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
         tokio::spawn(async move {
             let server = Server::open(settings).await?;
             greet(&server);
-            server.run().await
+            let node = node(&server)?;
+            server
+                .run_beside(|stop| async move {
+                    let stop = async { drop(stop.await) };
+                    match node {
+                        Some(node) => node.run(stop).await,
+                        None => stop.await,
+                    }
+                })
+                .await?;
+            anyhow::Ok(())
         })
         .await
     })??;
     Ok(())
+}
+
+/// The node inside the server.
+fn node(server: &Server) -> anyhow::Result<Option<Node>> {
+    let settings = server.settings();
+    if settings.compute_runner() == ComputeRunner::Off {
+        return Ok(None);
+    }
+    let url = server.client_url();
+    let mut client = Client::new(&url)?.retry_for(Duration::from_secs(10));
+    let ca_file = settings.tls_files().map(|files| std::path::absolute(&files.cert).unwrap_or(files.cert));
+    if let Some(file) = &ca_file {
+        client = client.ca_file(file)?;
+    }
+    if let Some(token) = server.node_token() {
+        client = client.token(&token)?;
+    }
+    let compute = &settings.compute;
+    let setup = NodeSetup {
+        name: None,
+        pool: compute.pool.clone(),
+        slots: u32::try_from(compute.slots).unwrap_or(u32::MAX),
+        directory: compute.directory.clone(),
+        url,
+        ca_file,
+    };
+    process_node(setup, client).map(Some)
 }
 
 /// Where it listens (the first line, for scripts), where the data is, and commands to try.

@@ -23,6 +23,8 @@ pub use access::Rights;
 pub use error::ComputeError;
 pub use runs::RunQuery;
 
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use towline_broker::Broker;
@@ -41,6 +43,8 @@ pub(crate) struct Shared {
     stops_changed: Notify,
     /// A service or a trigger changed on this server.
     changed: Notify,
+    /// The records of nodes that this server wrote.
+    nodes_written: Mutex<HashMap<String, nodes::Node>>,
 }
 
 impl std::fmt::Debug for Compute {
@@ -52,7 +56,14 @@ impl std::fmt::Debug for Compute {
 impl Compute {
     #[must_use]
     pub fn new(broker: Broker, buffers: Buffers) -> Compute {
-        Compute(Arc::new(Shared { broker, buffers, stops_changed: Notify::new(), changed: Notify::new() }))
+        let nodes_written = Mutex::default();
+        Compute(Arc::new(Shared {
+            broker,
+            buffers,
+            stops_changed: Notify::new(),
+            changed: Notify::new(),
+            nodes_written,
+        }))
     }
 
     pub(crate) fn broker(&self) -> &Broker {

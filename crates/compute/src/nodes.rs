@@ -13,14 +13,16 @@ use towline_domain::refusal::LostWhy;
 use towline_domain::{FieldSet, ItemId, Millis, Refusal, Timestamp};
 
 const NODES: &str = "towline/node/";
+/// How often the record of a node is written if nothing in it has changed: an idle node should not keep the disk busy.
+const WRITE_EVERY: Millis = Millis::seconds(30);
 /// A node that was silent for this long is not listed.
-const SILENT_MAX: Millis = Millis::seconds(20);
+const SILENT_MAX: Millis = Millis::seconds(75);
 /// How long logs are kept.
 const LOG_TTL: Millis = Millis::days(7);
 const HOLDS_MAX: usize = 10_000;
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Node {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Node {
     pool: String,
     runner: String,
     slots: u32,
@@ -53,12 +55,27 @@ impl Compute {
             version: beat.version,
             beat_at: self.broker().now(),
         };
-        self.nodes().set(&format!("{name}/{}", beat.instance), &node, Some(SILENT_MAX)).await?;
+        self.write_node(format!("{name}/{}", beat.instance), node).await?;
         Ok(StopRequests { stop: self.wait_for_stops(&holds, at_most).await? })
+    }
+
+    async fn write_node(&self, key: String, node: Node) -> Result<()> {
+        let is_written = self.0.nodes_written.lock().get(&key).is_some_and(|written| {
+            let age = node.beat_at.0.saturating_sub(written.beat_at.0);
+            age < WRITE_EVERY.0 && *written == Node { beat_at: written.beat_at, ..node.clone() }
+        });
+        if !is_written {
+            self.nodes().set(&key, &node, Some(SILENT_MAX)).await?;
+            let mut written = self.0.nodes_written.lock();
+            written.retain(|_, other| node.beat_at.0.saturating_sub(other.beat_at.0) < SILENT_MAX.0);
+            written.insert(key, node);
+        }
+        Ok(())
     }
 
     /// A node that ends takes itself off the list.
     pub async fn remove_node(&self, name: &str, instance: &str) -> Result<()> {
+        self.0.nodes_written.lock().remove(&format!("{name}/{instance}"));
         self.nodes().delete(&format!("{name}/{instance}")).await
     }
 

@@ -24,7 +24,7 @@ mod traces;
 pub mod transfer;
 
 pub use backend::Schema;
-pub use config::{ConfigError, Settings};
+pub use config::{ComputeRunner, ConfigError, Settings};
 pub use connection::{ListenAddress, TlsError, TlsFiles, TrustedProxies};
 pub use routes::openapi;
 pub use server::{Server, ServerError};

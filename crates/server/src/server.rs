@@ -1,9 +1,9 @@
 //! Opening, running and stopping the server.
 
 use crate::app::App;
-use crate::auth::Auth;
 use crate::auth::audit::AuditLog;
 use crate::auth::token_store::TokenStore;
+use crate::auth::{Auth, InternalSecret};
 use crate::backend::{Backend, buffers};
 use crate::config::Settings;
 use crate::connection::{self, ListenAddress, Listener, Serving, Tls, TlsError};
@@ -16,8 +16,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use towline_broker::{Broker, OwnershipError, SteadyClock, Storage};
+use towline_broker::{Broker, OwnershipError, SteadyClock, Storage, entropy};
 use towline_buffers::{BufferError, Buffers};
 use towline_compute::Compute;
 use towline_embedded::OpenError;
@@ -75,6 +76,7 @@ pub struct Server {
     audit: Arc<AuditLog>,
     listener: Listener,
     address: ListenAddress,
+    internal: Option<InternalSecret>,
 }
 
 impl std::fmt::Debug for Server {
@@ -104,6 +106,7 @@ impl Server {
         }
         let identity = backend.store().identity();
         let buffers = buffers::open_and_claim(&settings, &identity, &audit, clock.now()).await?;
+        let internal = settings.requires_tokens().then(|| InternalSecret::new(entropy::token_seed().0));
         let traces = Traces::start(&settings.traces).map_err(ServerError::Traces)?;
         Ok(Server {
             traces,
@@ -116,7 +119,14 @@ impl Server {
             audit: Arc::new(audit),
             listener,
             address,
+            internal,
         })
+    }
+
+    /// The token of a node inside this server, if the server requires tokens. No other server accepts it.
+    #[must_use]
+    pub fn node_token(&self) -> Option<String> {
+        self.internal.as_ref().map(InternalSecret::text)
     }
 
     /// The TCP address. For a Unix socket, an address without a port.
@@ -165,6 +175,17 @@ impl Server {
 
     /// Serves until SIGTERM or SIGINT, then stops.
     pub async fn run(self) -> Result<(), ServerError> {
+        self.run_beside(|stop| async { drop(stop.await) }).await
+    }
+
+    /// Like [`Server::run`], with a companion that needs the server. On a signal the companion is told to stop, and the server
+    /// stops after it.
+    pub async fn run_beside<F: Future<Output = ()> + Send + 'static>(
+        self,
+        companion: impl FnOnce(oneshot::Receiver<()>) -> F,
+    ) -> Result<(), ServerError> {
+        let (tell, told) = oneshot::channel();
+        let companion = tokio::spawn(companion(told));
         let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signals)?;
         let reload = self.reload_on_hangup()?;
@@ -173,6 +194,8 @@ impl Server {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
+            let _ = tell.send(());
+            let _ = companion.await;
         })
         .await;
         reload.inspect(JoinHandle::abort);
@@ -206,13 +229,25 @@ impl Server {
     /// Serves until `stop` completes, then stops: refuses new receives, finishes requests in progress, syncs and closes the
     /// store.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
-        let Server { settings, backend, buffers, clock, metrics, traces, tls, audit, listener, address } =
-            self;
+        let Server {
+            settings,
+            backend,
+            buffers,
+            clock,
+            metrics,
+            traces,
+            tls,
+            audit,
+            listener,
+            address,
+            internal,
+        } = self;
         let storage =
             Storage { buffers: buffers.clone(), offload: settings.offload, collection: settings.collection };
         let broker = Broker::start(backend.store(), clock, Some(storage), backend.sharing());
         let listening = backend.listen(&broker);
-        let auth = Auth::new(settings.requires_tokens(), settings.connections_max, audit);
+        let auth =
+            Auth::new(settings.requires_tokens(), settings.connections_max, audit, internal, broker.now());
         let compute = Compute::new(broker.clone(), buffers);
         let keeping = tokio::spawn(compute.clone().keep());
         let app = App::new(broker, compute, &backend, metrics, traces, auth, &settings);

@@ -9,6 +9,9 @@ mod resume;
 mod sink;
 mod write;
 
+pub use sink::Sink;
+pub use write::hexadecimal;
+
 use crate::connect::Session;
 use crate::exit::Failure;
 use crate::output;

@@ -94,6 +94,7 @@ fn is_over(error: &ClientError) -> bool {
     !matches!(error, ClientError::Refused(_)) || error.code().is_some_and(|code| codes.contains(&code))
 }
 
-fn hexadecimal(bytes: [u8; 16]) -> String {
+/// The token of a writer.
+pub fn hexadecimal(bytes: [u8; 16]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -201,6 +201,8 @@ fn spawn(
     let log = File::options().create(true).append(true).open(directory.join(LOG)).unwrap();
     let mut child = towline(&["serve", "--listen", listen, "--log", "error", "--data"])
         .arg(directory.join("data"))
+        // Tests of compute switch it on.
+        .env("TOWLINE_COMPUTE", "off")
         .envs(settings.iter().cloned())
         .current_dir(directory)
         .stdout(Stdio::piped())

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod heartbeat;
-mod refused;
 mod request_response;
 #[path = "../rig/mod.rs"]
 mod rig;

@@ -125,7 +125,7 @@ impl Compute {
             .map(|retries| in_range("max_retries", retries, limits::RETRIES_MAX))
             .transpose()?;
         run.overrides.max_retries = retries;
-        run.overrides.unique = Some(Unique::WhileExists);
+        run.overrides.unique = new.idempotency_key.as_ref().map(|_| Unique::WhileExists);
         run.body.idempotency_key = new.idempotency_key.clone();
         run.body.inputs = slots(&spec.inputs)?;
         match self.submit(queue.clone(), run).await {

@@ -55,6 +55,9 @@ impl Shared {
             stop_grace: Duration::from_millis(spec.stop_grace().0),
         };
         let mut known = self.runner.variables(&launch);
+        if let Some(path) = self.path_with_cli(known.get("PATH")) {
+            known.insert("PATH".to_owned(), path);
+        }
         known.insert("TOWLINE_URL".to_owned(), self.options.url.clone());
         known.insert("TOWLINE_ID".to_owned(), item.to_string());
         known.insert("TOWLINE_NODE".to_owned(), self.options.name.clone());
@@ -66,14 +69,22 @@ impl Shared {
             spec.env.iter().chain(env).map(|(name, value)| (name.clone(), value.clone())).collect();
         let mut environment = expand_values(&own, &known)?;
         // What an item brings never replaces what the codespec sets, and the pipes are always the pipes.
-        let fixed = self.runner.variables(&launch);
-        environment.extend(fixed.into_iter().filter(|(name, _)| !own.contains_key(name)));
+        let fixed = self.runner.variables(&launch).into_iter();
+        environment.extend(fixed.filter(|(name, _)| name != "PATH" && !own.contains_key(name)));
         let words =
             |words: &[String]| words.iter().map(|word| expand(word, &environment)).collect::<Result<_, _>>();
         launch.command = words(&spec.command)?;
         launch.args = words(&spec.args)?;
         launch.environment = environment;
         Ok(launch)
+    }
+}
+
+impl Shared {
+    /// The search path, with the directory of the program `towline` first.
+    fn path_with_cli(&self, path: Option<&String>) -> Option<String> {
+        let cli = self.options.cli.as_ref().filter(|cli| cli.ends_with("towline"))?;
+        Some(format!("{}:{}", cli.parent()?.to_str()?, path?))
     }
 }
 

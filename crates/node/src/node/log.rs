@@ -19,6 +19,14 @@ pub(super) struct LogWriter {
     writing: JoinHandle<Result<(), ClientError>>,
 }
 
+/// A log that has ended.
+pub(super) struct Finished {
+    /// Whether it has a line.
+    pub(super) logged: bool,
+    /// Why it is not whole.
+    pub(super) incomplete: Option<String>,
+}
+
 impl LogWriter {
     pub(super) fn new(node: &Arc<Shared>, hold: &Hold) -> LogWriter {
         let (events, input) = mpsc::channel(4);
@@ -52,16 +60,17 @@ impl LogWriter {
         }
     }
 
-    /// Completes the log. Says why it is not whole, if it is not.
-    pub(super) async fn finish(self) -> Option<String> {
+    /// Completes the log.
+    pub(super) async fn finish(self) -> Finished {
         let _ = self.events.send(InputEvent::End).await;
         drop(self.events);
-        let why = match self.writing.await {
-            Ok(Ok(())) => return None,
-            Ok(Err(error)) => error.to_string(),
-            Err(error) => error.to_string(),
+        let incomplete = match self.writing.await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(error.to_string()),
         };
-        Some(format!("its log is incomplete: {why}"))
+        let incomplete = incomplete.map(|why| format!("its log is incomplete: {why}"));
+        Finished { logged: *self.has_begun.borrow(), incomplete }
     }
 }
 

@@ -81,6 +81,8 @@ impl Node {
     /// Works until `stop` completes. Then it stops what runs, gives it back, and returns.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let node = &self.0;
+        // The first beat creates the queue of the pool.
+        beat::once(node, Duration::ZERO).await;
         let heartbeats = tokio::spawn(heartbeat::keep(Arc::clone(node)));
         let beats = tokio::spawn(beat::keep(Arc::clone(node)));
         let mut work = JoinSet::new();

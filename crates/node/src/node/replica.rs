@@ -259,10 +259,9 @@ impl Replica<'_> {
         !self.spec.queues.is_empty()
     }
 
-    async fn settle(mut self, last: Last) {
-        self.report.logged = self.log.has_begun();
+    async fn settle(self, last: Last) {
         let Replica { hold, mut report, log, .. } = self;
-        let _ = log.finish().await;
+        report.logged = log.finish().await.logged;
         match last {
             Last::Completed => {
                 report.state = ReplicaState::Completed;

@@ -59,9 +59,9 @@ pub(super) async fn carry_out(node: &Arc<Shared>, hold: &Hold, item: &ReceivedIt
         log: &log,
     };
     let ended = execute(node, hold, job, &mut report).await;
-    report.logged = log.has_begun();
-    let incomplete_log = log.finish().await;
-    settle(hold, report, ended, outputs.all, spec.timeout_ms, incomplete_log).await;
+    let log = log.finish().await;
+    report.logged = log.logged;
+    settle(hold, report, ended, outputs.all, spec.timeout_ms, log.incomplete).await;
 }
 
 /// Runs a job, and reports that it runs and that it has a log.

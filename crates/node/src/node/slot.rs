@@ -109,7 +109,7 @@ async fn run(node: &Arc<Shared>, slot: &Hold, client: &Client, spec: &SlotSpec, 
     let timeout = Duration::from_millis(spec.timeout_ms);
     let job = Job { launch, inputs: &inputs, outputs: &outputs, timeout, log: &log };
     let ended = node.execute(&hold, job).await;
-    let incomplete_log = log.finish().await;
+    let incomplete_log = log.finish().await.incomplete;
     settle(node, &hold, spec, &item, outputs, ended, incomplete_log).await;
 }
 

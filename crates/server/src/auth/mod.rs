@@ -28,9 +28,11 @@ use http::request::Parts;
 use lease_tokens::LeaseTokens;
 use lookups::Lookups;
 use middleware::{forbidden, hidden_items};
+use scope::Access;
+pub(crate) use secret::InternalSecret;
 use secret::TokenId;
 use std::sync::Arc;
-use token_cache::TokenCache;
+use token_cache::{ActiveToken, TokenCache};
 use token_request::TokenRequest;
 use token_store::TokenRecord;
 use towline_api::Code;
@@ -43,6 +45,8 @@ pub(crate) struct Auth {
     pub(crate) required: bool,
     tokens: TokenCache,
     leases: LeaseTokens,
+    /// The token of the node inside this server.
+    internal: Option<(InternalSecret, Arc<ActiveToken>)>,
     lookups: Lookups,
     /// Requests in progress with one token.
     requests_max: usize,
@@ -57,12 +61,23 @@ pub(crate) enum AuthChallenge {
 }
 
 impl Auth {
-    pub(crate) fn new(required: bool, connections_max: usize, audit: Arc<AuditLog>) -> Auth {
+    pub(crate) fn new(
+        required: bool,
+        connections_max: usize,
+        audit: Arc<AuditLog>,
+        internal: Option<InternalSecret>,
+        now: Timestamp,
+    ) -> Auth {
+        let node = |secret| {
+            let record = TokenRecord::of_lease("node of this server".to_owned(), Access::of_node());
+            (secret, Arc::new(ActiveToken::new(record, now)))
+        };
         let requests_max = share_of_one_client(connections_max);
         Auth {
             required,
             tokens: TokenCache::default(),
             leases: LeaseTokens::default(),
+            internal: internal.map(node),
             lookups: Lookups::new(),
             requests_max,
             audit,

@@ -291,6 +291,15 @@ impl Access {
                     || self.has(Resource::Compute, "", Right::Node))
     }
 
+    /// What a node may do.
+    pub(super) fn of_node() -> Access {
+        Access(vec![Scope::Resource {
+            resource: Resource::Compute,
+            pattern: Pattern::everything(),
+            right: Some(Right::Node),
+        }])
+    }
+
     /// What the holder of a lease in a pool may do: work on these queues, and use buffers.
     pub(super) fn of_queues(queues: &BTreeSet<String>) -> Access {
         let scope = |resource, pattern, right| Scope::Resource { resource, pattern, right: Some(right) };

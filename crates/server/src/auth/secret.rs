@@ -17,6 +17,34 @@ pub(crate) struct TokenSecret {
     secret: [u8; SECRET_BYTES],
 }
 
+/// The token of the node inside this server. It is made at the start, and never stored.
+#[derive(Clone, Copy)]
+pub(crate) struct InternalSecret([u8; SECRET_BYTES]);
+
+const INTERNAL_PREFIX: &str = "towi_";
+
+impl InternalSecret {
+    pub(crate) fn new(secret: [u8; SECRET_BYTES]) -> InternalSecret {
+        InternalSecret(secret)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        format!("{INTERNAL_PREFIX}{}", hex(&self.0))
+    }
+
+    /// Compares in constant time.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        let given: Option<[u8; SECRET_BYTES]> = text.strip_prefix(INTERNAL_PREFIX).and_then(unhex);
+        given.is_some_and(|given| given.ct_eq(&self.0).into())
+    }
+}
+
+impl fmt::Debug for InternalSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{INTERNAL_PREFIX}(hidden)")
+    }
+}
+
 /// The stored form of a secret.
 #[derive(Clone, Copy)]
 pub(crate) struct SecretHash([u8; 32]);

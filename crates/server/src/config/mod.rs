@@ -66,8 +66,34 @@ pub struct Settings {
     pub offload: OffloadRule,
     pub collection: CollectionRule,
     pub traces: TraceSettings,
+    pub compute: ComputeSettings,
     /// About variables that are not settings. Other software may have set them, so they are not errors.
     pub warnings: Vec<String>,
+}
+
+/// The node inside the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComputeSettings {
+    /// `None`: as [`Settings::compute_runner`] says.
+    pub runner: Option<ComputeRunner>,
+    pub slots: usize,
+    pub pool: String,
+    /// Where processes have their directories. `None`: in the directory for temporary files.
+    pub directory: Option<PathBuf>,
+}
+
+/// How the node inside the server runs programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComputeRunner {
+    Off,
+    Process,
+}
+
+impl Default for ComputeSettings {
+    fn default() -> ComputeSettings {
+        let pool = towline_api::compute::POOL_DEFAULT.to_owned();
+        ComputeSettings { runner: None, slots: 16, pool, directory: None }
+    }
 }
 
 /// Where queues and items are stored.
@@ -96,6 +122,14 @@ impl Settings {
     #[must_use]
     pub fn requires_tokens(&self) -> bool {
         self.require_tokens || !self.listen.is_loopback() && !self.insecure
+    }
+
+    /// How the node inside the server runs programs. Without the setting it runs them as processes, unless other machines can
+    /// reach the server.
+    #[must_use]
+    pub fn compute_runner(&self) -> ComputeRunner {
+        let default = if self.listen.is_loopback() { ComputeRunner::Process } else { ComputeRunner::Off };
+        self.compute.runner.unwrap_or(default)
     }
 
     /// Describes the store for logs and terminals, without secrets.
@@ -151,6 +185,7 @@ impl Default for Settings {
             offload: OffloadRule::default(),
             collection: CollectionRule::default(),
             traces: TraceSettings::default(),
+            compute: ComputeSettings::default(),
             warnings: Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! Parsers for the values of settings. An error says which values are allowed.
 
-use super::{LogFormat, StoreChoice};
+use super::{ComputeRunner, LogFormat, StoreChoice};
 use crate::connection::{ListenAddress, TrustedProxies};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +25,14 @@ pub(crate) fn listen(value: &str) -> Result<ListenAddress, String> {
         None => address(value)
             .map(ListenAddress::Tcp)
             .map_err(|why| format!("{why}, or unix:/path for a Unix socket")),
+    }
+}
+
+pub(super) fn compute_runner(value: &str) -> Result<ComputeRunner, String> {
+    match value {
+        "off" => Ok(ComputeRunner::Off),
+        "process" => Ok(ComputeRunner::Process),
+        _ => Err("use process or off".to_owned()),
     }
 }
 

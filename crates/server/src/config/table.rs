@@ -116,6 +116,14 @@ settings! {
         "How often the server removes objects that no item refers to from buffer storage";
     "collection_grace", Value("DURATION"), Text("10m"), |s, v| s.collection.grace = parse::millis(v, Millis::seconds(1), Millis::days(30))?,
         "Minimum age of such an object: an item that is being submitted may still refer to it";
+    "compute", Value("RUNNER"), Described("`process` on a loopback address, `off` on others"), |s, v| s.compute.runner = Some(parse::compute_runner(v)?),
+        "How this server runs runs, services and triggers: process (as processes of this machine, with the rights of the server's user) or off";
+    "compute_slots", Value("COUNT"), Text("16"), |s, v| s.compute.slots = parse::number(v, 1, 10_000)?,
+        "How many runs, replicas and slots of triggers this server runs at once";
+    "compute_pool", Value("POOL"), Text("default"), |s, v| s.compute.pool = v.to_owned(),
+        "The pool whose runs, services and triggers this server runs";
+    "compute_directory", Value("DIRECTORY"), Described("a directory for temporary files"), |s, v| s.compute.directory = Some(parse::directory(v)?),
+        "Where the processes of runs and services have their working directories and pipes";
     "s3_endpoint", Value("URL"), Variable("AWS_ENDPOINT_URL"), |s, v| s.buffers.endpoint = Some(parse::s3_endpoint(v)?),
         "URL of an S3-compatible service, like https://host:9000. Without one, AWS is used";
     "s3_region", Value("REGION"), Variable("AWS_REGION"), |s, v| s.buffers.region = Some(v.to_owned()),
