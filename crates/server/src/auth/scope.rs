@@ -319,7 +319,8 @@ impl Access {
 
     /// Whether the right holds for at least one queue name.
     pub(crate) fn some_queue(&self, right: Right) -> bool {
-        self.any(Resource::Queue, right, |_| true)
+        let of_pools = right == Right::Receive && self.has(Resource::Compute, "", Right::Node);
+        of_pools || self.any(Resource::Queue, right, |_| true)
     }
 
     /// Whether the right holds for a group: by its name, or because it holds for every queue, since members can be in any queue.
