@@ -113,6 +113,8 @@ async fn invalid_receives_are_refused_with_a_reason() {
         (json!({"visibility_timeout": "1000y"}), "invalid", "visibility_timeout"),
         (json!({"fields": ["inputs"]}), "invalid", "inputs"),
         (json!({"fields": "payload"}), "malformed_body", "fields"),
+        (json!({"fields": vec!["blob"; 100_000]}), "invalid", "\"blob\" is given twice"),
+        (json!({"fields": ["payload", "blob"]}), "invalid", "\"blob\" is given twice"),
         (json!({"maximum": 5}), "malformed_body", "maximum"),
     ] {
         let detail = server.post("/v1/queues/jobs/receive", body.clone()).await.problem(code);
