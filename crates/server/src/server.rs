@@ -226,6 +226,7 @@ impl Server {
             connections_max: settings.connections_max,
             permits: app.connections(),
             trusted_proxies: settings.trusted_proxies.clone(),
+            send_room: Arc::clone(&app.send_room),
         };
         connection::serve(listener, serving, stop, settings.drain).await;
         app.wait_for_followers(settings.drain).await;

@@ -8,6 +8,7 @@ use super::open_requests::{Held, OpenBody, OpenRequests};
 use super::request_tasks::RequestTasks;
 use super::seats::{Seat, Seats};
 use super::tls::{self, Handshake, Tls};
+use crate::request::BodyRoom;
 use crate::response::{ProblemResponse, in_pieces};
 use axum::Router;
 use axum::extract::Request;
@@ -66,6 +67,8 @@ pub(crate) struct Serving {
     /// One for each of these connections.
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) trusted_proxies: TrustedProxies,
+    /// Memory for large responses.
+    pub(crate) send_room: Arc<BodyRoom>,
 }
 
 /// Serves until `stop` completes, then waits up to `drain` for requests in progress.
@@ -75,7 +78,7 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()>,
     drain: Duration,
 ) {
-    let Serving { tls, router, permits, connections_max, trusted_proxies } = serving;
+    let Serving { tls, router, permits, connections_max, trusted_proxies, send_room } = serving;
     let (builder, trusted_proxies) = (Arc::new(builder()), Arc::new(trusted_proxies));
     let graceful = GracefulShutdown::new();
     // Dropped after `drain`: connections that are still busy then end and release the store.
@@ -113,6 +116,7 @@ pub(crate) async fn serve(
             router: router.clone(),
             peer,
             trusted_proxies: Arc::clone(&trusted_proxies),
+            send_room: Arc::clone(&send_room),
             seat: (permit, seat),
         };
         let tls = tls.as_deref().map(|tls| (tls.acceptor(), closing.clone()));
@@ -148,6 +152,7 @@ struct Connection {
     router: Router,
     peer: Peer,
     trusted_proxies: Arc<TrustedProxies>,
+    send_room: Arc<BodyRoom>,
     seat: (Result<OwnedSemaphorePermit, AcquireError>, Option<Seat>),
 }
 
@@ -187,12 +192,12 @@ impl Connection {
             let mut request = request.map(DrainOnDrop::new);
             let client = ClientAddress::new(peer, request.headers(), &trusted_proxies);
             request.extensions_mut().insert(client);
-            let (router, open) = (router.clone(), requests.begin());
+            let (router, open, send_room) = (router.clone(), requests.begin(), Arc::clone(&send_room));
             async move {
                 let mut response = router.oneshot(request).await?;
                 let held = response.extensions_mut().remove::<Held>();
                 Ok::<_, Infallible>(response.map(|body| OpenBody {
-                    body: in_pieces(body),
+                    body: in_pieces(body, &send_room),
                     _request: open,
                     _held: held,
                 }))
@@ -229,6 +234,7 @@ mod tests {
             router,
             peer: Peer::Unix,
             trusted_proxies: Arc::default(),
+            send_room: BodyRoom::new(8 << 20),
             seat: (Arc::clone(&permits).acquire_owned().await, None),
         };
         let graceful = GracefulShutdown::new();
