@@ -4,9 +4,13 @@
 
 use crate::request::{BodyMemory, BodyRoom, SLOW_AFTER};
 use axum::body::Body;
+use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
+use http::HeaderValue;
+use http::header::CONTENT_LENGTH;
 use http_body::Body as _;
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -113,6 +117,14 @@ pub(crate) fn in_pieces(body: Body, room: &Arc<BodyRoom>) -> Body {
     start(Limits { memory: Some(memory), time: Some(time) }, body.into_data_stream())
 }
 
+/// A body that the server keeps for further responses. Its pieces need no memory of their own, so no task produces them.
+pub(crate) fn kept(whole: Bytes) -> impl IntoResponse {
+    let bytes = whole.len();
+    let piece = move |at| Ok::<_, Infallible>(whole.slice(at..bytes.min(at + PIECE_BYTES)));
+    let pieces = stream::iter((0..bytes).step_by(PIECE_BYTES).map(piece));
+    ([(CONTENT_LENGTH, HeaderValue::from(bytes))], Body::from_stream(pieces))
+}
+
 /// Ends when all parts are sent or the client has disconnected. The error says why the body ends early.
 async fn forward<E: Into<PartError>>(
     parts: impl Stream<Item = Result<Bytes, E>>,
@@ -186,7 +198,6 @@ fn next_piece(rest: &mut Bytes) -> Bytes {
 mod tests {
     use super::*;
     use http_body_util::BodyExt;
-    use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Parts that know whether they are still held.
@@ -289,6 +300,20 @@ mod tests {
             };
             assert_eq!(ended.is_ok_and(|bytes| bytes == content.len()), is_whole);
         }
+    }
+
+    #[tokio::test]
+    async fn the_pieces_of_a_kept_body_are_no_copies() {
+        let whole = Bytes::from(vec![7; 2 * PIECE_BYTES + 1]);
+        let response = kept(whole.clone()).into_response();
+        assert_eq!(response.headers()[CONTENT_LENGTH], whole.len().to_string());
+        let mut pieces = Vec::new();
+        let mut body = in_pieces(response.into_body(), &BodyRoom::new(0));
+        while let Some(frame) = body.frame().await {
+            pieces.push(frame.unwrap().into_data().unwrap());
+        }
+        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [PIECE_BYTES, PIECE_BYTES, 1]);
+        assert!(pieces.iter().all(|piece| whole.as_ptr_range().contains(&piece.as_ptr())));
     }
 
     #[tokio::test(start_paused = true)]
