@@ -31,7 +31,7 @@ fn all_but(requirement: &str, queue: &str) -> Vec<Vec<String>> {
         others.chain(more).map(|scope| (*scope).to_owned()).collect::<Vec<String>>()
     };
     match requirement {
-        "any" => Vec::new(),
+        "any" | "kv:{key of each call}:<read|write>" => Vec::new(),
         "admin" => vec![without("none", &[])],
         "metrics:read" => vec![without("metrics", &[])],
         "buffer:read" => vec![without("buffer", &["buffer:write", "buffer:delete"])],
@@ -61,6 +61,7 @@ fn enough(requirement: &str, queue: &str) -> Vec<String> {
         ["queue", "*", right] => format!("queue:*:{right}"),
         ["queue", _, right] => format!("queue:{queue}:{right}"),
         ["group", _, right] => format!("group:batch*:{right}"),
+        ["kv", "{key of each call}", _] => "queue:other:read".to_owned(),
         ["kv", "{prefix}", right] => format!("kv:*:{right}"),
         ["kv", _, right] => format!("kv:a/:{right}"),
         ["topic", _, right] => format!("topic:ne*:{right}"),

@@ -219,6 +219,16 @@ async fn administrative_calls_are_written_to_the_audit_log() {
     let buffer = server.buffer().await;
     server.delete(&format!("/v1/buffers/{buffer}")).await.success();
     server.put("/v1/kv/config", json!({"value": "1"})).await.success();
+    let act = async |actions: Value| server.post("/v1/kv", json!({ "actions": actions })).await.success();
+    act(json!([{"verb": "get", "key": "config"}])).await;
+    act(json!([
+        {"verb": "get", "key": "config"},
+        {"verb": "set", "key": "b", "value": "1"},
+        {"verb": "increment", "key": "a b"},
+        {"verb": "delete", "key": "b"},
+        {"verb": "set", "key": ""},
+    ]))
+    .await;
     let lines = std::fs::read_to_string(&path).unwrap();
     assert!(!lines.contains("tow_"), "the audit log contains no token: {lines}");
     let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -235,7 +245,8 @@ async fn administrative_calls_are_written_to_the_audit_log() {
             ("delete_queue", 409),
             ("put_schedule", 200),
             ("delete_buffer", 204),
-            ("set_record", 200)
+            ("set_record", 200),
+            ("act_on_records", 200)
         ]
     );
     assert_eq!(entries[0]["name"], "test");
