@@ -184,11 +184,11 @@ impl TokenCache {
                     (token.used.load(Ordering::Relaxed), token.use_recorded.load(Ordering::Relaxed));
                 if last > recorded && now.0.saturating_sub(recorded) >= RECORD_USE_INTERVAL_MS {
                     token.use_recorded.store(now.0, Ordering::Relaxed);
-                    used.push((token.record.id, Timestamp(last)));
+                    used.push((&token.record, Timestamp(last)));
                 }
             }
             if !used.is_empty() {
-                TokenStore::Broker(broker).record_use(&used).await?;
+                TokenStore::Broker(broker).record_use(&used, now).await?;
             }
         }
         drop(tokens);
