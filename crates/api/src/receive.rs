@@ -1,6 +1,6 @@
 //! Wire types of receive.
 
-use crate::invalid::not_one_of;
+use crate::invalid::{invalid, not_one_of};
 use crate::item::buffers_shown;
 use crate::params::{self, Params};
 use crate::payload::{Form, Payload, with_payload_fields};
@@ -40,9 +40,12 @@ pub struct ReceiveRequest {
     pub payload_as: Option<String>,
 }
 
-/// Parses names of payload fields.
+/// Parses names of payload fields, each given once.
 pub fn field_set<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<FieldSet, Refusal> {
-    names.into_iter().try_fold(FieldSet::NONE, |set, name| Ok(set.with(field("fields", name)?)))
+    names.into_iter().try_fold(FieldSet::NONE, |set, name| match field("fields", name)? {
+        field if set.contains(field) => Err(invalid("fields", format!("{name:?} is given twice"))),
+        field => Ok(set.with(field)),
+    })
 }
 
 pub(crate) fn field(what: &'static str, name: &str) -> Result<Field, Refusal> {

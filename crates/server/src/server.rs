@@ -53,7 +53,7 @@ pub enum ServerError {
     Audit { path: PathBuf, error: io::Error },
     #[error(
         "this server requires tokens and the store has none; create the first one with \
-         `towline token create NAME --scope admin` and the same --data or --store"
+         `towline token create NAME --scope admin --out FILE` and the same --data or --store"
     )]
     NoTokens,
     #[error("cannot send spans: {0}")]
@@ -265,6 +265,7 @@ impl Server {
             connections_max: settings.connections_max,
             permits: app.connections(),
             trusted_proxies: settings.trusted_proxies.clone(),
+            send_room: Arc::clone(&app.send_room),
         };
         connection::serve(listener, serving, stop, settings.drain).await;
         app.wait_for_followers(settings.drain).await;

@@ -61,14 +61,16 @@ pub(crate) async fn authorize(
         Some(token) => run_with_token(&app, requirement, token, request, next).await,
         None => next.run(request).await,
     };
+    let extensions = response.extensions();
+    let subject = extensions.get::<AuditSubject>();
+    let audited = audited.filter(|_| subject.is_some() || !requirement.is_audited_by_subject());
     if let Some(AuditedRequest { method, path }) = audited {
-        let extensions = response.extensions();
         app.auth.audit.write(&AuditEntry {
             time: app.now().into(),
             operation,
             method: Some(method.as_str()),
             path: Some(&path),
-            subject: extensions.get::<AuditSubject>().map(|subject| subject.0.as_str()),
+            subject: subject.map(|subject| subject.0.as_str()),
             token: token.as_ref().map(|token| token.record.id),
             name: token.as_ref().map(|token| token.record.name()),
             from: Some(&client),
@@ -198,7 +200,11 @@ async fn check_requirement(
 ) -> Result<(), ProblemResponse> {
     let access = &token.record.access;
     let permitted = match requirement {
-        Requirement::Nothing | Requirement::OptionalToken | Requirement::Token | Requirement::Records => true,
+        Requirement::Nothing
+        | Requirement::OptionalToken
+        | Requirement::Token
+        | Requirement::Records
+        | Requirement::EachRecord => true,
         Requirement::Queue(right) => {
             let Some(queue) = path_param::<QueueName>(parts, "queue").await else { return Ok(()) };
             if !access.queue(&queue, right) {

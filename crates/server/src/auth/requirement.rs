@@ -37,6 +37,8 @@ pub(crate) enum Requirement {
     Record(Right),
     /// The right to read the records with the prefix in the query. The route itself checks it.
     Records,
+    /// Any token. The route itself checks the right on each record in the body.
+    EachRecord,
     Buffers(Right),
     /// A right on buffers, or a lease that names the buffer in the path.
     LeasedBuffer(Right),
@@ -48,7 +50,7 @@ pub(crate) enum Requirement {
 }
 
 impl Requirement {
-    const ALL: [Requirement; 34] = [
+    const ALL: [Requirement; 35] = [
         Requirement::Token,
         Requirement::Queue(Right::Submit),
         Requirement::Queue(Right::Receive),
@@ -72,6 +74,7 @@ impl Requirement {
         Requirement::Record(Right::Read),
         Requirement::Record(Right::Write),
         Requirement::Records,
+        Requirement::EachRecord,
         Requirement::Buffers(Right::Read),
         Requirement::Buffers(Right::Write),
         Requirement::Buffers(Right::Delete),
@@ -110,7 +113,12 @@ impl Requirement {
     /// Whether calls of the route go to the audit log only if it is a file. Workers write records often, and nothing else
     /// should drown in the log.
     pub(crate) fn is_for_audit_file(self) -> bool {
-        self == Requirement::Record(Right::Write)
+        matches!(self, Requirement::Record(Right::Write) | Requirement::EachRecord)
+    }
+
+    /// Whether only those calls go to the audit log whose response has a subject. The others change nothing.
+    pub(crate) fn is_audited_by_subject(self) -> bool {
+        self == Requirement::EachRecord
     }
 }
 
@@ -129,6 +137,7 @@ impl fmt::Display for Requirement {
             Requirement::Topic(right) => write!(f, "topic:{{topic}}:{right}"),
             Requirement::Record(right) => write!(f, "kv:{{key}}:{right}"),
             Requirement::Records => f.write_str("kv:{prefix}:read"),
+            Requirement::EachRecord => f.write_str("kv:{key of each call}:<read|write>"),
             Requirement::Buffers(right) => write!(f, "buffer:{right}"),
             Requirement::LeasedBuffer(right) => write!(f, "buffer:{right} or the lease of an item"),
             Requirement::BufferCopy => f.write_str("buffer:read and buffer:write"),

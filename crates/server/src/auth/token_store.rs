@@ -113,6 +113,12 @@ impl TokenRecord {
         self.stored.rate_limit
     }
 
+    /// How long to keep what is stored about the token. `None`: as long as it is valid.
+    fn kept(&self, now: Timestamp) -> Option<Millis> {
+        let ends = self.stored.revoked_at.or(self.stored.expires_at);
+        ends.map(|at| Millis(at.saturating_sub(now.0).saturating_add(LISTED_AFTER_END.0)))
+    }
+
     /// Why the token is no longer valid.
     pub(crate) fn ended(&self, now: Timestamp) -> Option<&'static str> {
         match (self.stored.revoked_at, self.stored.expires_at) {
@@ -200,9 +206,7 @@ impl<'a> TokenStore<'a> {
     }
 
     async fn put(self, record: &TokenRecord, now: Timestamp) -> Result<(), StoreError> {
-        let StoredToken { expires_at, revoked_at, .. } = record.stored;
-        let ends = revoked_at.or(expires_at);
-        let ttl = ends.map(|at| Millis(at.saturating_sub(now.0).saturating_add(LISTED_AFTER_END.0)));
+        let ttl = record.kept(now);
         // Cannot fail: strings and numbers always have a JSON form.
         let value = Bytes::from(serde_json::to_vec(&record.stored).unwrap_or_default());
         self.run(key(record.id), KvCommand::Set { value, ttl }).await.map(drop)
@@ -302,17 +306,25 @@ impl<'a> TokenStore<'a> {
         if record.stored.revoked_at.is_none() {
             record.stored.revoked_at = Some(now.0);
             self.put(&record, now).await?;
+            if let Some(used) = self.last_used(&[id]).await?.pop().flatten() {
+                // Its time to live was that of a valid token.
+                self.record_use(&[(&record, used)], now).await?;
+            }
         }
         Ok(Some(record))
     }
 
     /// Stores when tokens were last used, in one update.
-    pub(crate) async fn record_use(self, used: &[(TokenId, Timestamp)]) -> Result<(), StoreError> {
-        let set = |(id, at): &(TokenId, Timestamp)| {
+    pub(crate) async fn record_use(
+        self,
+        used: &[(&TokenRecord, Timestamp)],
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let set = |(token, at): &(&TokenRecord, Timestamp)| {
             let value = Bytes::from(at.0.to_string());
-            // As long as the token with the latest expiry may be listed.
-            let ttl = Some(Millis(EXPIRES_MAX.0 + LISTED_AFTER_END.0));
-            Operation::Kv { key: used_key(*id), command: KvCommand::Set { value, ttl } }
+            // If another server revokes a token without an expiry meanwhile, its record does not stay for ever.
+            let ttl = Some(token.kept(now).unwrap_or(EXPIRES_MAX));
+            Operation::Kv { key: used_key(token.id), command: KvCommand::Set { value, ttl } }
         };
         self.update(used.iter().map(set).collect()).await.map(drop)
     }
@@ -379,7 +391,7 @@ mod tests {
             "the secret is not stored"
         );
 
-        tokens.record_use(&[(created.id, Timestamp(5))]).await.unwrap();
+        tokens.record_use(&[(&created, Timestamp(5))], NOW).await.unwrap();
         let (page, next) = tokens.list(0, 1).await.unwrap();
         assert_eq!((page[0].id.as_str(), next), ("1", Some(1)));
         assert_eq!(page[0].last_used_at, Some(Timestamp(5).into()));
@@ -391,6 +403,28 @@ mod tests {
         assert_eq!(first.describe(None), again.describe(None));
         assert_eq!(again.ended(NOW), Some("was revoked"));
         assert!(tokens.revoke(99, NOW).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn the_last_use_of_a_token_is_kept_as_long_as_the_token_is_listed() {
+        let store = ReferenceStore::new(Arc::new(ManualClock::new(NOW)), 0);
+        let tokens = TokenStore::Store(&store);
+        let expires_in = Some(serde_json::from_value("1m".into()).unwrap());
+        let brief = NewToken { expires_in, ..new(&["admin"]) };
+        let (_, brief) = tokens.create(brief, [1; 32], NOW).await.unwrap();
+        let (_, lasting) = tokens.create(new(&["admin"]), [2; 32], NOW).await.unwrap();
+        let kept = async |token: &TokenRecord| {
+            let record = store.kv_get(vec![used_key(token.id)]).await.unwrap().pop().flatten().unwrap();
+            Millis(record.expires_at.unwrap().0 - NOW.0)
+        };
+        tokens.record_use(&[(&brief, NOW), (&lasting, NOW)], NOW).await.unwrap();
+        assert_eq!(kept(&brief).await, Millis(60_000 + LISTED_AFTER_END.0));
+        assert_eq!(kept(&lasting).await, EXPIRES_MAX);
+        for token in [&brief, &lasting] {
+            tokens.revoke(token.id, NOW).await.unwrap().unwrap();
+            assert_eq!(kept(token).await, LISTED_AFTER_END);
+            assert_eq!(tokens.last_used(&[token.id]).await.unwrap(), [Some(NOW)]);
+        }
     }
 
     #[tokio::test]

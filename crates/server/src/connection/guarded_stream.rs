@@ -3,7 +3,8 @@
 //! A client must show which HTTP version it speaks within [`VERSION_TIMEOUT`]: until then the library waits without a limit. A
 //! client that reads nothing of a response for [`STALL_TIMEOUT`] is cut. So is a client that floods an HTTP/2 connection with
 //! PING and SETTINGS frames, each of which the server must answer. An HTTP/2 connection without a request for [`IDLE_TIMEOUT`] ends,
-//! even if the client answers the server's PING frames; for HTTP/1 the library has such a limit.
+//! even if the client answers the server's PING frames; for HTTP/1 the library has such a limit. An HTTP/2 client may read the connection
+//! and still not take a response: [`super::request_tasks`] ends such requests.
 //!
 //! The stream holds the seat of its connection. A WebSocket takes the stream over, and so the seat too.
 
@@ -19,8 +20,8 @@ use tokio::time::{Sleep, sleep};
 /// Limit for the first bytes of a connection, until they tell the HTTP version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit for [`STALL_BYTES`] of a response, while the client makes the server wait.
-const STALL_TIMEOUT: Duration = Duration::from_secs(60);
-const STALL_BYTES: usize = 16 << 10;
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const STALL_BYTES: usize = 16 << 10;
 /// PING and SETTINGS frames of a client in [`CONTROL_PERIOD`].
 const CONTROL_FRAMES_MAX: u32 = 1000;
 const CONTROL_PERIOD: Duration = Duration::from_secs(10);

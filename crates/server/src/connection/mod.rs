@@ -6,6 +6,7 @@ mod guarded_stream;
 mod listen;
 mod listener;
 mod open_requests;
+mod request_tasks;
 mod seats;
 mod tls;
 

@@ -1,5 +1,6 @@
 //! The requests in progress on one connection, until the end of their responses.
 
+use super::request_tasks::{part_awaited, part_taken};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -60,7 +61,13 @@ impl http_body::Body for OpenBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => part_taken(frame.data_ref().map_or(0, Bytes::len)),
+            Poll::Ready(_) => {}
+            Poll::Pending => part_awaited(),
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -11,8 +11,8 @@ pub(crate) use body::DecodedBody;
 pub(crate) use body_stream::{BodyStream, Frames, broken_off, silent};
 pub(crate) use origin::reject_foreign_origin;
 pub(crate) use path::{
-    BufferPath, BulkActionPath, ChunkPath, CodespecPath, GroupPath, InstancePath, ItemPath, KeyPath,
-    NodePath, QueuePath, SchedulePath, ServicePath, TokenPath, TopicPath, TriggerPath, VerbPath,
+    BULK_ACTIONS, BufferPath, BulkActionPath, ChunkPath, CodespecPath, GroupPath, InstancePath, ItemPath,
+    KeyPath, NodePath, QueuePath, SchedulePath, ServicePath, TokenPath, TopicPath, TriggerPath, VerbPath,
 };
 pub(crate) use query::{NoQuery, Query, check_wait, invalid};
 pub(crate) use room::{BodyMemory, BodyRoom, SLOW_AFTER};

@@ -7,4 +7,4 @@ mod streamed;
 
 pub(crate) use problem::ProblemResponse;
 pub(crate) use responder::{Responder, run_blocking_if_large};
-pub(crate) use streamed::{in_pieces, streamed, streamed_within};
+pub(crate) use streamed::{in_pieces, kept, streamed, streamed_within};

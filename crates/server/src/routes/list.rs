@@ -2,8 +2,8 @@
 
 use super::filter::{cursor, filter, next};
 use crate::app::App;
-use crate::request::{Query, QueuePath, invalid};
-use crate::response::{ProblemResponse, Responder, streamed};
+use crate::request::{BodyMemory, Query, QueuePath, invalid};
+use crate::response::{ProblemResponse, Responder, streamed_within};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -21,6 +21,8 @@ const NDJSON: &str = "application/x-ndjson";
 const STREAM_PAGE: usize = 500;
 /// The same with payloads, which may be large and offloaded.
 const STREAM_PAGE_PAYLOADS: usize = 4;
+/// The memory that a stream must find before it reads. Larger pages wait for more.
+const STREAM_PAGE_BYTES: usize = 512 << 10;
 
 /// The parameters of a list besides the filter, for the OpenAPI description.
 #[derive(utoipa::IntoParams)]
@@ -174,6 +176,7 @@ struct Progress {
 
 /// Streams page by page. A fault ends the stream with an error, so that the client does not take it for complete.
 fn stream_all(app: App, request: ListRequest) -> Response {
+    let memory = BodyMemory::new(&app.send_room);
     let start = Progress { after: request.after, left: request.limit.unwrap_or(usize::MAX), done: false };
     let lines = stream::try_unfold((app, request, start), move |(app, request, progress)| async move {
         if progress.done {
@@ -193,7 +196,8 @@ fn stream_all(app: App, request: ListRequest) -> Response {
         let bytes = lines(&describe_all(&app, page.items, request.form).await?, request.summary);
         Ok(Some((bytes, (app, request, progress))))
     });
-    ([(CONTENT_TYPE, HeaderValue::from_static(NDJSON))], streamed(lines)).into_response()
+    let body = streamed_within(memory, STREAM_PAGE_BYTES, lines);
+    ([(CONTENT_TYPE, HeaderValue::from_static(NDJSON))], body).into_response()
 }
 
 fn lines(items: &[ItemShown], summary: bool) -> Bytes {

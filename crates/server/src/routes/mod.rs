@@ -32,7 +32,7 @@ use crate::app::App;
 use crate::auth::{self, RouteRequirements};
 use crate::metrics;
 use crate::request::{excerpt, reject_foreign_origin};
-use crate::response::ProblemResponse;
+use crate::response::{ProblemResponse, kept};
 use crate::traces;
 use axum::Router;
 use axum::middleware;
@@ -156,7 +156,7 @@ pub(crate) fn router(app: App) -> Router {
     let router = router
         .route(
             "/v1/openapi.json",
-            get(move || async move { ([(CONTENT_TYPE, Format::Json.content_type())], served) }),
+            get(move || async move { ([(CONTENT_TYPE, Format::Json.content_type())], kept(served)) }),
         )
         .fallback(|uri: Uri| async move {
             let path = excerpt(uri.path());

@@ -14,12 +14,23 @@ use towline_api::{
 };
 use towline_domain::change::Answer;
 use towline_domain::command::NewQueue;
-use towline_domain::{Command, Context, Policy, PolicyPatch, Queue, QueueId, QueueName, Refusal, decide};
+use towline_domain::{
+    Command, Context, FieldSet, Policy, PolicyPatch, Queue, QueueId, QueueName, Refusal, decide,
+};
 use towline_store::{Operation, OperationError, QueueView};
+
+/// Leases that are looked up at once, and how often for one request.
+const LEASES_READ: usize = 1000;
+const LEASE_READS_MAX: usize = 10;
 
 pub(super) async fn find(app: &App, queue: QueueName) -> Result<QueueView, ProblemResponse> {
     let found = app.broker.store().queue(queue.clone()).await?;
     found.ok_or_else(|| Refusal::QueueNotFound { name: queue.to_string() }.into())
+}
+
+/// Whether the server creates queues, and this one for this client.
+pub(super) fn creates_queue(app: &App, caller: &Caller, queue: &QueueName) -> bool {
+    app.auto_create_queues && !queue.as_str().starts_with(SYSTEM_QUEUES) && caller.may(queue, Right::Admin)
 }
 
 /// Creates a queue with the default policy if it does not exist, the server creates queues, and the client may create this one.
@@ -28,11 +39,7 @@ pub(super) async fn create_if_absent(
     caller: &Caller,
     queue: &QueueName,
 ) -> Result<(), ProblemResponse> {
-    if !app.auto_create_queues
-        || queue.as_str().starts_with(SYSTEM_QUEUES)
-        || !caller.may(queue, Right::Admin)
-        || app.broker.store().queue(queue.clone()).await?.is_some()
-    {
+    if !creates_queue(app, caller, queue) || app.broker.store().queue(queue.clone()).await?.is_some() {
         return Ok(());
     }
     let create = Operation::CreateQueue {
@@ -177,7 +184,7 @@ pub(super) async fn apply(
         }
     };
     let planned = plan(&app, before, command).await?;
-    caller.check_target(planned.policy.dead_letter_queue.as_ref())?;
+    check_dead_letters(&caller, before, planned.policy.dead_letter_queue.as_ref())?;
     let changed = before
         .map_or_else(Vec::new, |before| SettingChange::between_policies(&before.policy, &planned.policy));
     let created = before.is_none();
@@ -191,6 +198,16 @@ pub(super) async fn apply(
         describe(&find(&app, queue).await?)
     };
     respond.with(&QueueApplied { created, changed, queue: shown })
+}
+
+/// To name another dead-letter queue takes the right to submit to it. To keep it does not.
+fn check_dead_letters(
+    caller: &Caller,
+    before: Option<&Queue>,
+    named: Option<&QueueName>,
+) -> Result<(), ProblemResponse> {
+    let kept = before.and_then(|queue| queue.policy.dead_letter_queue.as_ref());
+    caller.check_target(named.filter(|named| kept != Some(*named)))
 }
 
 /// The queue as a command would leave it. Refuses what the store would refuse.
@@ -236,7 +253,10 @@ pub(super) async fn change(
     DecodedBody(body, ..): DecodedBody<PatchQueue>,
 ) -> Result<Response, ProblemResponse> {
     let patch = Box::new(PolicyPatch::try_from(body.policy)?);
-    caller.check_target(patch.dead_letter_queue.as_ref().and_then(Option::as_ref))?;
+    if let Some(Some(named)) = &patch.dead_letter_queue {
+        let before = app.broker.store().queue(queue.clone()).await?.map(|view| view.queue);
+        check_dead_letters(&caller, before.as_ref(), Some(named))?;
+    }
     change_and_show(&app, respond, Operation::ChangePolicy { queue, patch }).await
 }
 
@@ -251,12 +271,31 @@ pub(super) async fn show(
     caller: Caller,
     QueuePath(queue): QueuePath,
 ) -> Result<Response, ProblemResponse> {
+    forget_ended_leases(&app, &queue).await?;
     let mut consumers = app.consumers.of(&queue, app.now());
     if !caller.may(&queue, Right::Admin) {
         consumers.iter_mut().for_each(|consumer| consumer.token = None);
     }
     let view = find(&app, queue).await?;
     respond.with(&QueueShown { consumers, ..describe(&view) })
+}
+
+/// Forgets leases that ended without a call of their holder: another client cancelled, paused, moved or deleted the item.
+async fn forget_ended_leases(app: &App, queue: &QueueName) -> Result<(), ProblemResponse> {
+    let leases = app.consumers.leases(queue, app.now());
+    for some in leases.chunks(LEASES_READ).take(LEASE_READS_MAX) {
+        let ids = some.iter().map(|(id, _)| *id).collect();
+        let found = app.broker.store().get(ids, FieldSet::HEADS).await?;
+        for ((id, token), found) in some.iter().zip(found) {
+            let holds = found.is_some_and(|stored| {
+                stored.queue == *queue && stored.item.head.lease().is_some_and(|lease| lease.token == *token)
+            });
+            if !holds {
+                app.consumers.settled(*id, *token, None);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Delete a queue and its items. With unfinished items, `force` is required.

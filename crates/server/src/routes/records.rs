@@ -2,12 +2,14 @@
 
 use super::unexpected;
 use crate::app::App;
+use crate::auth::audit::AuditSubject;
 use crate::auth::{Caller, Right};
 use crate::request::{DecodedBody, KeyPath, NoQuery, Query, excerpt};
 use crate::response::{ProblemResponse, Responder, run_blocking_if_large};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use std::collections::BTreeSet;
 use towline_api::{
     Code, Element, IncrementRecord, RecordAction, RecordDeleted, RecordNumber, RecordPage, RecordResult,
     RecordSet, RecordShown, RecordsAnswer, RecordsBody, RecordsRequest, RefusedElement, SetRecord,
@@ -18,6 +20,8 @@ use towline_store::StoreError;
 
 /// A page of records ends after values of this size.
 const PAGE_BYTES: usize = 4 << 20;
+/// The audit log has no more keys of a call after this many bytes of them.
+const AUDITED_BYTES: usize = 1000;
 
 /// List records in byte order of their keys.
 #[utoipa::path(get, path = "/v1/kv", operation_id = "list_records", tag = "records", security(("token" = ["kv:{prefix}:read"])),
@@ -58,7 +62,7 @@ pub(super) async fn list(
 ///
 /// The response contains a result for each call, in the same order. The server makes the calls in order, so a `get` shows what the
 /// calls before it wrote. The calls are not a transaction: each succeeds or is refused by itself.
-#[utoipa::path(post, path = "/v1/kv", operation_id = "act_on_records", tag = "records", security(("token" = ["any"])), request_body = RecordsRequest, responses(
+#[utoipa::path(post, path = "/v1/kv", operation_id = "act_on_records", tag = "records", security(("token" = ["kv:{key of each call}:<read|write>"])), request_body = RecordsRequest, responses(
     (status = 200, description = "The result for each call.", body = RecordsAnswer),
     (status = 413, description = "Too many calls, or the body is too large."),
 ))]
@@ -81,6 +85,34 @@ pub(super) async fn act(
     let gets = calls.iter().flatten().filter(|(_, command)| command.is_none()).count();
     StoreError::check_size("actions", calls.len(), limits::BATCH_MAX)?;
     StoreError::check_size("gets among the actions", gets, KV_PAGE_MAX)?;
+    let subject = audit_subject(&calls);
+    let mut response = carry_out(&app, respond, calls).await.into_response();
+    if let Some(subject) = subject {
+        response.extensions_mut().insert(subject);
+    }
+    Ok(response)
+}
+
+type Checked<T> = Result<T, ProblemResponse>;
+/// A command, or `None` to get the record.
+type Call = (String, Option<KvCommand>);
+
+/// The keys of the records that calls may change. `None` if they change none.
+fn audit_subject(calls: &[Checked<Call>]) -> Option<AuditSubject> {
+    let changed = calls.iter().flatten().filter(|(_, command)| command.is_some());
+    let keys: BTreeSet<&str> = changed.map(|(key, _)| key.as_str()).collect();
+    let mut subject = String::new();
+    for (index, key) in keys.iter().enumerate() {
+        if subject.len() > AUDITED_BYTES {
+            subject += &format!(" and {} more", keys.len() - index);
+            break;
+        }
+        subject += &format!("{}{:?}", if index == 0 { "" } else { " " }, excerpt(key));
+    }
+    (!keys.is_empty()).then_some(AuditSubject(subject))
+}
+
+async fn carry_out(app: &App, respond: Responder, calls: Vec<Checked<Call>>) -> Checked<Response> {
     let mut results = Vec::with_capacity(calls.len());
     let mut changes = Vec::new();
     for call in calls {
@@ -88,13 +120,13 @@ pub(super) async fn act(
             Ok((key, Some(command))) => changes.push(Ok((key, command))),
             Ok((key, None)) => {
                 // It reads what the calls before it wrote.
-                results.extend(change(&app, std::mem::take(&mut changes)).await?);
-                results.push(shown(&app, key).await.map(RecordResult::Shown));
+                results.extend(change(app, std::mem::take(&mut changes)).await?);
+                results.push(shown(app, key).await.map(RecordResult::Shown));
             }
             Err(refused) => changes.push(Err(refused)),
         }
     }
-    results.extend(change(&app, changes).await?);
+    results.extend(change(app, changes).await?);
     let refused = |problem: ProblemResponse| {
         RecordResult::Refused(RefusedElement { error: problem.into_element_error() })
     };
@@ -102,8 +134,6 @@ pub(super) async fn act(
     let count = results.len();
     respond.with_many(&RecordsAnswer { results }, count)
 }
-
-type Checked<T> = Result<T, ProblemResponse>;
 
 /// Carries out the commands that were not refused, in order.
 async fn change(

@@ -65,6 +65,28 @@ async fn slow_uploads_of_buffers_do_not_block_large_bodies() {
     }
 }
 
+/// Waits until a receiver waits for items of the queue `jobs`.
+async fn wait_for_receiver(server: &TestServer) {
+    while server.get("/v1/queues/jobs").await.success()["consumers"][0]["waiting"] != 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receive_that_waits_holds_no_memory_of_its_body() {
+    let server = server().await;
+    // Spaces around a duration are allowed, and they are decoded with it.
+    let wait = json!({"wait": format!("{}5m", " ".repeat(900_000))});
+    let receive = server.post("/v1/queues/jobs/receive", wait);
+    tokio::pin!(receive);
+    tokio::select! {
+        answer = &mut receive => panic!("{}", answer.json()),
+        () = wait_for_receiver(&server) => {}
+    }
+    server.post_text(ITEMS, padded(r#"{"items":[{}]}"#, 900_000)).await.success();
+    assert_eq!(receive.await.success()["items"].as_array().unwrap().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn submits_that_wait_for_room_hold_a_share_of_the_memory() {
     let server = server().await;

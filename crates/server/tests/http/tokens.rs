@@ -219,6 +219,16 @@ async fn administrative_calls_are_written_to_the_audit_log() {
     let buffer = server.buffer().await;
     server.delete(&format!("/v1/buffers/{buffer}")).await.success();
     server.put("/v1/kv/config", json!({"value": "1"})).await.success();
+    let act = async |actions: Value| server.post("/v1/kv", json!({ "actions": actions })).await.success();
+    act(json!([{"verb": "get", "key": "config"}])).await;
+    act(json!([
+        {"verb": "get", "key": "config"},
+        {"verb": "set", "key": "b", "value": "1"},
+        {"verb": "increment", "key": "a b"},
+        {"verb": "delete", "key": "b"},
+        {"verb": "set", "key": ""},
+    ]))
+    .await;
     let lines = std::fs::read_to_string(&path).unwrap();
     assert!(!lines.contains("tow_"), "the audit log contains no token: {lines}");
     let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -235,9 +245,11 @@ async fn administrative_calls_are_written_to_the_audit_log() {
             ("delete_queue", 409),
             ("put_schedule", 200),
             ("delete_buffer", 204),
-            ("set_record", 200)
+            ("set_record", 200),
+            ("act_on_records", 200)
         ]
     );
+    assert_eq!(entries[7]["subject"], r#""a b" "b""#, "a call that only gets is not audited");
     assert_eq!(entries[0]["name"], "test");
     assert!(entries[0]["time"].is_string() && entries[0]["from"].as_str().unwrap().starts_with("127.0.0.1:"));
     assert!(entries[1]["subject"].as_str().unwrap().contains("queue:jobs:read"), "{}", entries[1]);
@@ -285,7 +297,8 @@ async fn a_server_that_requires_tokens_does_not_start_without_one() {
     };
     let refused = tokio::spawn(Server::open(settings)).await.unwrap().unwrap_err();
     assert!(matches!(refused, ServerError::NoTokens), "{refused}");
-    assert!(refused.to_string().contains("towline token create"), "{refused}");
+    let command = "towline token create NAME --scope admin --out FILE";
+    assert!(refused.to_string().contains(command), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -305,4 +318,17 @@ async fn any_header_gets_a_response() {
             .await;
         raw.answer().await.unwrap().problem("unauthenticated");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_says_nothing_internal_without_a_token() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    for path in ["/healthz", "/readyz"] {
+        for headers in [&[][..], &[("authorization", "Bearer tow_1_00")]] {
+            let answer = server.send_as_is(Method::GET, path, headers, "").await.success();
+            assert_eq!(answer, json!({"status": "ok"}), "{path} {headers:?}");
+        }
+    }
+    let with_token = server.get("/healthz").await.success();
+    assert_eq!(with_token["version"], env!("CARGO_PKG_VERSION"));
 }
