@@ -1,4 +1,4 @@
-//! Deletes unused objects from object storage: outputs that their attempt did not commit, offloaded fields that were
+//! Deletes unused objects from object storage: outputs that their attempt did not commit or whose `output_ttl` is over, offloaded fields that were
 //! replaced or whose item was removed, and what crashes left.
 //!
 //! Each round lists all objects, page by page, and asks the store which items still use them. It keeps no state between
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use towline_buffers::{BufferError, BufferState, SweepCursor};
+use towline_buffers::{BufferError, BufferState, ListedBuffer, Meta, SweepCursor};
 use towline_domain::{BufferId, Field, FieldSet, Item, ItemId, Millis, Reference};
 use towline_store::{Store, StoreError};
 
@@ -157,14 +157,20 @@ impl Shared {
         loop {
             let _deleting = self.deletions.read().await;
             let page = attachments.buffers.list(after.as_deref(), PAGE, &BTreeMap::new()).await?;
-            let before_ms = self.clock.now().0.saturating_sub(rule.grace.0);
-            let old = page.buffers.iter().filter(|listed| listed.meta.created_at_ms <= before_ms);
-            let ids = old.filter_map(|listed| listed.id.parse::<BufferId>().ok());
-            let made: Vec<(BufferId, ItemId)> =
-                ids.filter_map(|id| Some((id.clone(), id.attempted()?))).collect();
-            let ids = made.iter().map(|(_, item)| *item);
+            let now_ms = self.clock.now().0;
+            let before_ms = now_ms.saturating_sub(rule.grace.0);
+            let is_due = |listed: &&ListedBuffer| {
+                listed.meta.created_at_ms <= before_ms || is_expired(&listed.meta, now_ms)
+            };
+            let made: Vec<(BufferId, ItemId, bool)> = (page.buffers.iter().filter(is_due))
+                .filter_map(|listed| {
+                    let id: BufferId = listed.id.parse().ok()?;
+                    Some((id.clone(), id.attempted()?, is_expired(&listed.meta, now_ms)))
+                })
+                .collect();
+            let ids = made.iter().map(|(_, item, _)| *item);
             let items = look_up(&*self.store, ids, FieldSet::NONE, |item| item).await?;
-            for (id, item) in made {
+            for (id, item, is_expired) in made {
                 if self.is_stopping() {
                     return Ok(());
                 }
@@ -173,13 +179,22 @@ impl Shared {
                     Some(Looked::Found(item)) => Some(item),
                     None => None,
                 };
-                let binding = attachments.binding_to(&*self.store, &id, item).await?;
-                if matches!(binding, BufferBinding::Cut | BufferBinding::Gone)
-                    && self.last_written(attachments, &id).await? <= before_ms
-                {
-                    attachments.buffers.delete(id.as_str()).await?;
-                    self.collected.outputs.fetch_add(1, Ordering::Relaxed);
-                }
+                let count = match attachments.binding_to(&*self.store, &id, item).await? {
+                    BufferBinding::Cut | BufferBinding::Gone
+                        if self.last_written(attachments, &id).await? <= before_ms =>
+                    {
+                        &self.collected.outputs
+                    }
+                    // Another item that committed it keeps it for good.
+                    BufferBinding::Committed | BufferBinding::Kept
+                        if is_expired && !attachments.is_claimed(&*self.store, &id).await? =>
+                    {
+                        &self.collected.expired
+                    }
+                    _ => continue,
+                };
+                attachments.buffers.delete(id.as_str()).await?;
+                count.fetch_add(1, Ordering::Relaxed);
             }
             after = page.next;
             if after.is_none() || self.is_stopping() {
@@ -253,6 +268,10 @@ impl Shared {
             }
         }
     }
+}
+
+fn is_expired(meta: &Meta, now_ms: u64) -> bool {
+    meta.expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= now_ms)
 }
 
 /// The keys of the payload fields that an item keeps in object storage.

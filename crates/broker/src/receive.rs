@@ -16,8 +16,10 @@ use towline_store::{Operation, OperationError, OperationResult, ReceiveCall, Rec
 const AFTER_FAULT: Millis = Millis(100);
 /// Maximum pause between two attempts to give items back.
 const AFTER_FAULT_MAX: Duration = Duration::from_secs(5);
-/// Maximum number of repeated receives after one was cut short.
+/// Maximum number of receives without a pause, if each is cut short.
 const CUT_SHORT_MAX: usize = 16;
+/// Pause between further ones.
+const CUT_SHORT_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone)]
 pub struct ReceiveRequest {
@@ -162,8 +164,12 @@ impl Shared {
                 }
                 _ => None,
             };
-            if delivery.was_cut_short() && cut_short < CUT_SHORT_MAX {
+            if delivery.was_cut_short() {
+                // It must not wait beside ready items: no other receiver is woken for them.
                 cut_short += 1;
+                if cut_short >= CUT_SHORT_MAX {
+                    tokio::time::sleep(CUT_SHORT_PAUSE).await;
+                }
                 continue;
             }
             let (hand_over, mut handed_over) = oneshot::channel();

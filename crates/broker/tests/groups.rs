@@ -1,8 +1,8 @@
 //! Each member of a group is counted once, and each dependency is resolved once.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use towline_broker::{Broker, ReceiveRequest, Sharing, SteadyClock, Waited};
 use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
@@ -12,7 +12,10 @@ use towline_domain::{
     Adjust, Condition, Dependency, DependsOn, FailureKind, FieldSet, GroupCounts, Item, ItemId, ItemState,
     LeaseCall, Millis, Outcome, Policy, QueueName, Schema, State, Submission, Timestamp, limits,
 };
-use towline_store::{Answered, BoxFuture, ManualClock, Operation, Reply, Result, Store, StoreError, Updated};
+use towline_store::{
+    Answered, BoxFuture, EventCursor, EventPage, Events, EventsFrom, ManualClock, Operation, Reply, Result,
+    Store, StoreError, StoredItem, Updated,
+};
 
 /// Far beyond every bound: a test that gets here hangs.
 const NEVER: Duration = Duration::from_secs(60);
@@ -329,6 +332,97 @@ async fn a_group_that_gets_a_member_after_its_counts_expired_is_recounted() {
     commit(&broker, &take(&broker, 1).await[0]).await;
     assert_eq!(next(&broker).await.head.id, last);
     assert_eq!(done(&broker, "g", 3).await, counts(3, 3, 0, 0));
+}
+
+/// A store whose events become visible later than its items.
+struct LateEvents {
+    /// The last visible event.
+    through: AtomicU64,
+    watched: OnceLock<ItemId>,
+    /// How often the watched item was asked for and not found.
+    missed: AtomicU32,
+}
+
+impl LateEvents {
+    fn cut(&self, page: EventPage) -> EventPage {
+        let through = self.through.load(Ordering::SeqCst);
+        let Some(first) = page.events.first().map(|event| event.id) else { return page };
+        let events: Vec<_> = page.events.iter().filter(|event| event.id.group <= through).cloned().collect();
+        if events.len() == page.events.len() {
+            return page;
+        }
+        let last = events.last().map_or(first.group - 1, |event| event.id.group);
+        EventPage { events, next: EventCursor::after_group(first.store, last), more: true }
+    }
+}
+
+impl Interceptor for LateEvents {
+    fn events<'a>(
+        &'a self,
+        store: &'a ReferenceStore,
+        from: EventsFrom,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Events>> {
+        Box::pin(async move {
+            Ok(match store.events(from, limit).await? {
+                Events::Page(page) => Events::Page(self.cut(page)),
+                other => other,
+            })
+        })
+    }
+
+    fn get<'a>(
+        &'a self,
+        store: &'a ReferenceStore,
+        ids: Vec<ItemId>,
+        fields: FieldSet,
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredItem>>>> {
+        Box::pin(async move {
+            let found = store.get(ids.clone(), fields).await?;
+            let missed =
+                |(id, found): (&ItemId, &Option<_>)| found.is_none() && self.watched.get() == Some(id);
+            if ids.iter().zip(&found).any(missed) {
+                self.missed.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(found)
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_that_completed_and_was_deleted_counts_as_completed_although_its_events_come_late() {
+    let guard =
+        LateEvents { through: AtomicU64::new(u64::MAX), watched: OnceLock::new(), missed: AtomicU32::new(0) };
+    let store = Arc::new(InterceptedStore { store: reference_store(), guard });
+    let broker = start(store.clone(), Sharing::Shared { poll_every: Duration::from_millis(20) }).await;
+    let ids =
+        vec![submit(&broker, Submission::default()).await, submit(&broker, Submission::default()).await];
+    let last = submit(&broker, after(DependsOn::items(ids.clone()), Condition::AllSuccess)).await;
+    let items = take(&broker, 2).await;
+    broker.group("any").await.unwrap();
+    // Only the end of the first item is visible to the follower.
+    let Events::Page(now) = store.store.events(EventsFrom::Now, 1).await.unwrap() else {
+        panic!("no events")
+    };
+    let at: u64 = now.next.to_string().split('-').nth(1).unwrap().parse().unwrap();
+    store.guard.through.store(at + 1, Ordering::SeqCst);
+    store.guard.watched.set(ids[1]).unwrap();
+    let commit = |item: &Item| {
+        let (token, verb) = (item.head.lease().unwrap().token, Verb::Commit(Outcome::default()));
+        let call = Box::new(LeaseCall { token, verb, adjust: Adjust::default() });
+        Operation::Lease { id: item.head.id, call }
+    };
+    let delete = Operation::Delete { id: ids[1], force: false };
+    store.store.update(vec![commit(&items[0]), commit(&items[1]), delete]).await.unwrap();
+    while store.guard.missed.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(state(&broker, last).await, ItemState::Waiting);
+    store.guard.through.store(u64::MAX, Ordering::SeqCst);
+    while state(&broker, last).await == ItemState::Waiting {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(state(&broker, last).await, ItemState::Pending);
 }
 
 /// A store that sometimes fails writes of the broker's follower.

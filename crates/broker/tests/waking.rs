@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use towline_broker::{Broker, Sharing};
+use towline_broker::{Broker, ReceiveRequest, Sharing};
 use towline_conformance::{InterceptedStore, Interceptor, ReferenceStore};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
@@ -109,6 +109,11 @@ async fn start<G: Interceptor + Default + 'static>(flow: Flow) -> (Broker, Arc<I
 fn set_limit_by_key(limit: u32) -> Operation {
     let patch = PolicyPatch { concurrency_per_key: Some(Some(limit)), ..PolicyPatch::default() };
     Operation::ChangePolicy { queue: queue(), patch: Box::new(patch) }
+}
+
+fn receive_many(broker: &Broker, max: u32) -> JoinHandle<Vec<Item>> {
+    let broker = broker.clone();
+    tokio::spawn(async move { broker.receive(ReceiveRequest { max, ..request(SOON) }).await.unwrap().items })
 }
 
 fn release(item: &Item) -> Operation {
@@ -314,6 +319,60 @@ async fn a_woken_receiver_that_meets_a_fault_passes_the_wake_up_on() {
     broker.peer_hints(&one_is_ready());
     assert!(first.await.unwrap().is_err(), "the first receiver met the fault");
     assert_eq!(second.await.unwrap().len(), 1);
+}
+
+/// The next receives lose this many items, as if their records were damaged.
+#[derive(Default)]
+struct Damaged(AtomicUsize);
+
+impl Interceptor for Damaged {
+    fn update<'a>(
+        &'a self,
+        store: &'a ReferenceStore,
+        batch: Vec<Operation>,
+    ) -> BoxFuture<'a, Result<Updated>> {
+        Box::pin(async move {
+            let mut updated = store.update(batch).await?;
+            for answer in &mut updated.answers {
+                if let Ok(Reply::Received(received)) = answer {
+                    let lost = |_: &Item| {
+                        self.0
+                            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                            .is_ok()
+                    };
+                    received.items.retain(|item| !lost(item));
+                }
+            }
+            Ok(updated)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_finds_an_item_behind_many_damaged_ones() {
+    for damaged in [1, 17, 100] {
+        let (broker, store) = start::<Damaged>(Flow::default()).await;
+        store.guard.0.store(damaged, Ordering::SeqCst);
+        broker.update((0..=damaged).map(|_| submit_operation(&1)).collect()).await.unwrap();
+        assert_eq!(receive(&broker).await.unwrap().len(), 1, "behind {damaged}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receive_cut_short_by_damaged_items_leaves_no_other_receiver_asleep() {
+    for (damaged, max) in [(1, 1), (1, 2), (17, 1), (17, 4), (40, 1)] {
+        let (broker, store) = start::<Damaged>(Flow::default()).await;
+        ok(&broker, Operation::PauseQueue { queue: queue() }).await;
+        broker.update((0..damaged + 4 * max as usize).map(|_| submit_operation(&1)).collect()).await.unwrap();
+        let waiting: Vec<_> = (0..4).map(|_| receive_many(&broker, max)).collect();
+        run_until_idle().await;
+        store.guard.0.store(damaged, Ordering::SeqCst);
+        // Wakes one receiver. It meets the damaged items.
+        ok(&broker, Operation::ResumeQueue { queue: queue() }).await;
+        for waiting in waiting {
+            assert_ne!(waiting.await.unwrap().len(), 0, "{damaged} damaged items, receives of {max}");
+        }
+    }
 }
 
 /// Delays calls before and after the store carries them out.

@@ -7,6 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::storage::{ErrorContext, page_limit};
 use crate::{Buffers, Result};
+use towline_domain::BufferId;
 
 const PARALLEL_CHECKS: usize = 8;
 
@@ -88,7 +89,8 @@ impl Buffers {
     async fn sweep_buffer(&self, id: &str, now_ms: u64) -> Result<SweepAction> {
         let context = ErrorContext::new("sweeping buffer", id);
         let Some(meta) = self.find_meta(context).await? else { return Ok(SweepAction::Nothing) };
-        if meta.expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= now_ms) {
+        let is_expired = meta.expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= now_ms);
+        if is_expired && !is_of_attempt(id) {
             self.delete(id).await?;
             return Ok(SweepAction::ExpiredRemoved);
         }
@@ -156,6 +158,10 @@ impl Buffers {
         }
         Ok(report)
     }
+}
+
+fn is_of_attempt(id: &str) -> bool {
+    id.parse::<BufferId>().is_ok_and(|id| id.attempted().is_some())
 }
 
 impl SweepReport {

@@ -3,6 +3,7 @@
 //! **Invariant:** the cursor is saved after everything that follows from the events before it. A restart at the saved
 //! cursor repeats some of that, which changes nothing.
 
+use super::absent::Absent;
 use super::dependents::Dependents;
 use super::record::Progress;
 use crate::broker::{Broker, Shared};
@@ -18,11 +19,15 @@ use towline_domain::{
     Condition, DependencyState, DependsOn, EventKind, FieldSet, GroupTag, HeadFilter, ItemId, ItemState,
     Refusal, StateKind, StateName, limits,
 };
-use towline_store::{Event, EventCursor, EventsFrom, Filter, Operation, OperationError, Reply, Result};
+use towline_store::{
+    Event, EventCursor, EventsFrom, Filter, Operation, OperationError, Reply, Result, StoreError,
+};
 
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 /// How often to check whether groups were first used at another broker.
 const ASK_EVERY: Duration = Duration::from_secs(5);
+/// How often to check whether the events up to the time of a missing dependency are read, if no event arrives.
+const CHECK_ABSENT_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of events counted together: each group is written once for all of them.
 const GATHER_MAX: usize = 4000;
 /// Maximum number of events between two saves of the cursor.
@@ -63,17 +68,17 @@ async fn follow(shared: &Arc<Shared>) -> Result<()> {
         Some(cursor) => follow_after(shared, cursor).await?,
         None => None,
     };
-    let mut counter = Counter { shared, dependents: Dependents::default(), is_caught_up: false, unsaved: 0 };
+    let mut counter = Counter::new(shared);
     let Some(mut follower) = follower else { return counter.recount_all().await };
     counter.load_dependents().await?;
     shared.groups.at.send_replace(Some(follower.cursor().clone()));
-    counter.resolve_after_catch_up(follower.cursor()).await?;
     loop {
-        match follower.next().await {
+        counter.resolve_after_catch_up(follower.cursor()).await?;
+        counter.resolve_absent(follower.cursor()).await?;
+        match counter.next(&mut follower).await {
             Ok(events) => {
                 let events = gather(&mut follower, events).await?;
                 counter.count(&events, follower.cursor()).await?;
-                counter.resolve_after_catch_up(follower.cursor()).await?;
             }
             Err(FollowError::TooSlow | FollowError::TooMany(_)) => {
                 match follow_after(shared, follower.cursor().clone()).await? {
@@ -114,7 +119,9 @@ async fn gather(follower: &mut Follower, mut events: Vec<Arc<Event>>) -> Result<
 struct Counter<'a> {
     shared: &'a Arc<Shared>,
     dependents: Dependents,
-    /// All events before the start are counted. Until then it is unknown how a removed item ended.
+    /// Dependencies of these that the store no longer has.
+    absent: Absent,
+    /// All events before the start are counted.
     is_caught_up: bool,
     unsaved: usize,
 }
@@ -129,6 +136,19 @@ fn changes_counts(event: &Event, state: Option<StateKind>) -> bool {
 }
 
 impl Counter<'_> {
+    fn new(shared: &Arc<Shared>) -> Counter<'_> {
+        let (dependents, absent) = (Dependents::default(), Absent::default());
+        Counter { shared, dependents, absent, is_caught_up: false, unsaved: 0 }
+    }
+
+    /// The next events. None, after a while, if there is a dependency to check again.
+    async fn next(&self, follower: &mut Follower) -> std::result::Result<Vec<Arc<Event>>, FollowError> {
+        if self.absent.is_empty() {
+            return follower.next().await;
+        }
+        tokio::time::timeout(CHECK_ABSENT_EVERY, follower.next()).await.unwrap_or_else(|_| Ok(Vec::new()))
+    }
+
     /// Events were missed: every group is recounted when it is next read.
     async fn recount_all(&mut self) -> Result<()> {
         tracing::warn!("events were deleted before they were counted; groups are recounted from their items");
@@ -212,7 +232,7 @@ impl Counter<'_> {
             self.load_dependents().await?;
             check.extend(self.dependents.all());
         }
-        self.check_dependents(check.into_iter().collect(), &ended).await?;
+        self.check_dependents(check.into_iter().collect(), &ended, through).await?;
         self.unsaved += events.len();
         if queue_deleted || !by_group.is_empty() || self.unsaved >= SAVE_AFTER {
             self.save(through).await?;
@@ -225,7 +245,23 @@ impl Counter<'_> {
     async fn resolve_after_catch_up(&mut self, at: &EventCursor) -> Result<()> {
         if !self.is_caught_up && self.shared.has_read_all(at.clone()).await? {
             self.is_caught_up = true;
-            self.check_dependents(self.dependents.all(), &HashMap::new()).await?;
+            self.check_dependents(self.dependents.all(), &HashMap::new(), at).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks the dependents of items that the store no longer has, once all events up to the time of that finding are
+    /// counted. Such an item did not complete, or its dependents would no longer wait for it.
+    async fn resolve_absent(&mut self, at: &EventCursor) -> Result<()> {
+        while let Some(end) = self.absent.next_end() {
+            if !self.shared.has_read_to(at.clone(), end).await? {
+                return Ok(());
+            }
+            let removed = self.absent.take();
+            let dependents: BTreeSet<ItemId> =
+                removed.iter().flat_map(|id| self.dependents.of_item(*id)).collect();
+            let ended = removed.into_iter().map(|id| (id, false)).collect();
+            self.check_dependents(dependents.into_iter().collect(), &ended, at).await?;
         }
         Ok(())
     }
@@ -245,10 +281,15 @@ impl Counter<'_> {
         Ok(())
     }
 
-    /// Checks the dependencies of these items and resolves them. `ended`: from the events just read.
-    async fn check_dependents(&mut self, ids: Vec<ItemId>, ended: &HashMap<ItemId, bool>) -> Result<()> {
+    /// Checks the dependencies of these items and resolves them. `ended`: from the events just read, up to `through`.
+    async fn check_dependents(
+        &mut self,
+        ids: Vec<ItemId>,
+        ended: &HashMap<ItemId, bool>,
+        through: &EventCursor,
+    ) -> Result<()> {
         for ids in ids.chunks(PAGE) {
-            let items = self.ended_dependencies(ids, ended).await?;
+            let items = self.ended_dependencies(ids, ended, through).await?;
             let mut groups = HashMap::new();
             let mut batch = Vec::new();
             for &id in ids {
@@ -286,11 +327,13 @@ impl Counter<'_> {
         Ok(())
     }
 
-    /// Which dependencies of these items have ended, and whether they completed. A deleted one did not.
+    /// Which dependencies of these items have ended, and whether they completed, as far as is known. Notes those that the store
+    /// no longer has.
     async fn ended_dependencies(
-        &self,
+        &mut self,
         dependents: &[ItemId],
         known: &HashMap<ItemId, bool>,
+        through: &EventCursor,
     ) -> Result<HashMap<ItemId, bool>> {
         let mut wanted = BTreeSet::new();
         for after in dependents.iter().filter_map(|id| self.dependents.get(*id)) {
@@ -299,13 +342,16 @@ impl Counter<'_> {
             }
         }
         let wanted: Vec<ItemId> = wanted.into_iter().collect();
-        let mut ended = HashMap::new();
+        let (mut ended, mut absent) = (HashMap::new(), Vec::new());
         for ids in wanted.chunks(limits::BATCH_MAX) {
             let found = self.shared.store.get(ids.to_vec(), FieldSet::NONE).await?;
             for (id, found) in ids.iter().zip(found) {
                 let completed = match (known.get(id), found) {
                     (Some(completed), _) => Some(*completed),
-                    (None, None) => Some(false).filter(|_| self.is_caught_up),
+                    (None, None) => {
+                        absent.extend(Some(*id).filter(|id| !self.absent.contains(*id)));
+                        None
+                    }
                     (None, Some(stored)) => {
                         let head = &stored.item.head;
                         head.is_terminal().then(|| head.state.kind() == StateKind::Completed)
@@ -313,6 +359,15 @@ impl Counter<'_> {
                 };
                 ended.extend(completed.map(|completed| (*id, completed)));
             }
+        }
+        if !absent.is_empty() {
+            let end = feed::now(self.shared).await?;
+            // A shard that is down has no end.
+            if end.stores() < through.stores() {
+                let cause = "a shard is down, so it is not known how an item that was removed ended";
+                return Err(StoreError::Unavailable { cause: cause.to_owned() });
+            }
+            self.absent.put(absent, end);
         }
         Ok(ended)
     }

@@ -6,6 +6,7 @@
 //!
 //! The follower starts with the first item that has a group or a dependency.
 
+mod absent;
 mod dependents;
 mod follower;
 mod record;
@@ -22,7 +23,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use towline_domain::{GroupCounts, GroupTag};
+use towline_domain::{GroupCounts, GroupTag, limits};
 use towline_store::{EventCursor, Events, EventsFrom, Result, StoreError};
 
 /// How long a request for counts waits until earlier events are counted.
@@ -198,5 +199,23 @@ impl Shared {
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+    /// Whether the store has no event after `at` and up to `end`. `false` also if it cannot be found out now.
+    async fn has_read_to(&self, mut at: EventCursor, end: &EventCursor) -> Result<bool> {
+        while !at.has_reached(end) {
+            let read = self.store.events(EventsFrom::After(at.clone()), limits::EVENTS_PAGE_MAX).await?;
+            let Events::Page(page) = read else { return Ok(false) };
+            if page.events.iter().any(|event| end.has_passed(event.id)) {
+                return Ok(false);
+            }
+            at.join(&page.next);
+            if !page.more {
+                return Ok(at.has_reached(end));
+            }
+            if page.events.is_empty() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        Ok(true)
     }
 }

@@ -6,11 +6,13 @@
 use crate::entropy;
 use futures::{StreamExt, stream};
 use std::collections::BTreeMap;
-use towline_buffers::{BufferError, BufferState as State, Buffers, NewBuffer, Position, WriterId};
+use towline_buffers::{
+    BufferError, BufferState as State, BufferStatus, Buffers, NewBuffer, Position, WriterId,
+};
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    BufferId, BufferStateKind, Field, FieldEdits, FieldSet, Fields, Item, ItemId, Millis, OutputSet,
-    Reference, Refusal, SlotName, Submission, Timestamp, limits,
+    BufferId, BufferStateKind, Field, FieldEdits, FieldSet, Fields, Item, ItemId, LeaseToken, Millis,
+    OutputSet, Reference, Refusal, SlotName, Submission, Timestamp, limits,
 };
 use towline_store::{Operation, OperationError, OperationResult, Store, StoreError};
 
@@ -113,14 +115,9 @@ impl Attachments {
         }
         if let Operation::Lease { id, call } = &mut operation {
             if let Verb::Commit(outcome) = &call.verb {
-                let own = |buffer: &&BufferId| buffer.attempted() == Some(*id);
-                let own: Vec<&BufferId> = outcome.outputs.values().filter(own).collect();
-                if !own.is_empty() {
-                    let ttl = output_ttl(store, *id).await?;
-                    self.expire(own, ttl, now).await?;
-                }
-                for (slot, buffer) in &outcome.outputs {
-                    self.check_output(store, *id, (slot, buffer), now).await?;
+                let attempt = made_for_call(store, *id, call.token, &outcome.outputs).await?;
+                for output in &outcome.outputs {
+                    self.check_output(store, *id, output, &attempt, now).await?;
                 }
             }
             self.offload_edits(*id, &mut call.adjust.edits, &mut keys).await?;
@@ -255,7 +252,7 @@ impl Attachments {
         now: Timestamp,
     ) -> OperationResult<()> {
         let what = format!("inputs.{}", slot.as_str());
-        match self.look(store, &what, id, now).await? {
+        match self.look(store, &what, id, now).await?.state {
             state @ State::Failed { .. } => {
                 Err(not_ready(what, id, state.kind(), "write another buffer and name it").into())
             }
@@ -269,14 +266,21 @@ impl Attachments {
         store: &dyn Store,
         by: ItemId,
         (slot, id): (&SlotName, &BufferId),
+        attempt: &AttemptOutputs,
         now: Timestamp,
     ) -> OperationResult<()> {
         let what = format!("outputs.{}", slot.as_str());
-        let state = self.look(store, &what, id, now).await?;
-        match (unfinished(&state), id.attempted()) {
-            (Some(remedy), _) => Err(not_ready(what, id, state.kind(), remedy).into()),
-            (None, Some(item)) if item == by => self.keep(id).await,
-            (None, Some(_)) => self.claim(store, id, by).await,
+        let shown = self.look(store, &what, id, now).await?;
+        match (unfinished(&shown.state), id.attempted()) {
+            (Some(remedy), _) => Err(not_ready(what, id, shown.state.kind(), remedy).into()),
+            (None, Some(item)) if item == by => {
+                self.keep(id).await?;
+                match attempt.buffers.values().any(|made| made == id) {
+                    true => self.expire(id, shown.meta.expires_at_ms, attempt.ttl, now).await,
+                    false => Ok(()),
+                }
+            }
+            (None, Some(_)) => self.claim(store, id, shown.meta.expires_at_ms, by).await,
             (None, None) => Ok(()),
         }
     }
@@ -287,14 +291,14 @@ impl Attachments {
         what: &str,
         id: &BufferId,
         now: Timestamp,
-    ) -> OperationResult<State> {
+    ) -> OperationResult<BufferStatus> {
         let shown = match self.admit_reader(store, id).await {
             Ok(()) => self.buffers.show(id.as_str(), now.0).await,
             Err(AccessError::Buffer(error)) => Err(error),
             Err(AccessError::Store(fault)) => return Err(fault.into()),
         };
         match shown {
-            Ok(shown) => Ok(shown.state),
+            Ok(shown) => Ok(shown),
             Err(BufferError::NotFound { .. } | BufferError::BadId { .. }) => {
                 Err(Refusal::BufferNotFound { what: what.to_owned(), id: id.to_string() }.into())
             }
@@ -311,8 +315,8 @@ impl Attachments {
     ) -> OperationResult<()> {
         for (slot, id) in made {
             let what = format!("outputs.{}", slot.as_str());
-            let state = match self.buffers.show(id.as_str(), now.0).await {
-                Ok(shown) => shown.state,
+            let BufferStatus { state, meta, .. } = match self.buffers.show(id.as_str(), now.0).await {
+                Ok(shown) => shown,
                 Err(BufferError::NotFound { .. }) => {
                     return Err(Refusal::BufferGone { what, id: id.to_string() }.into());
                 }
@@ -336,27 +340,25 @@ impl Attachments {
                 return Err(not_ready(what, id, state.kind(), remedy).into());
             }
             self.keep(id).await?;
+            self.expire(id, meta.expires_at_ms, output_ttl, now).await?;
         }
-        self.expire(made.values(), output_ttl, now).await
+        Ok(())
     }
 
-    /// Limits how long buffers of an attempt are kept. This comes before the commit: after a crash in between, the attempt
-    /// ends without a commit, and its buffers are collected.
-    async fn expire<'a>(
+    /// Limits how long a buffer of an attempt is kept, before the commit of that attempt. If the commit is refused, or a crash
+    /// comes before it, the limit does nothing: collection applies it to committed buffers only.
+    async fn expire(
         &self,
-        ids: impl IntoIterator<Item = &'a BufferId>,
+        id: &BufferId,
+        present: Option<u64>,
         ttl: Option<Millis>,
         now: Timestamp,
     ) -> OperationResult<()> {
-        let Some(ttl) = ttl else { return Ok(()) };
-        for id in ids {
-            match self.buffers.set_expiry(id.as_str(), now.after(ttl).0).await {
-                // The checks of the commit say which buffer is missing.
-                Ok(()) | Err(BufferError::NotFound { .. } | BufferError::BadId { .. }) => {}
-                Err(error) => return Err(operation_error(error)),
-            }
+        let expires_at_ms = ttl.map(|ttl| now.after(ttl).0);
+        if expires_at_ms == present {
+            return Ok(());
         }
-        Ok(())
+        self.buffers.set_expiry(id.as_str(), expires_at_ms).await.map_err(operation_error)
     }
 
     /// Marks an attempt's buffer, before the commit that names it, as outliving its item.
@@ -440,10 +442,33 @@ impl Attachments {
     }
 }
 
-/// How long the queue of an item keeps outputs.
-async fn output_ttl(store: &dyn Store, id: ItemId) -> Result<Option<Millis>, StoreError> {
-    let Some(stored) = store.get(vec![id], FieldSet::HEADS).await?.pop().flatten() else { return Ok(None) };
-    Ok(store.queue(stored.queue).await?.and_then(|view| view.queue.policy.output_ttl))
+/// The outputs that the server made for the attempt under this lease, and how long the queue keeps them. None, if the lease is not
+/// the present one: a commit that is repeated or refused must not change buffers that an earlier one kept.
+async fn made_for_call(
+    store: &dyn Store,
+    id: ItemId,
+    token: LeaseToken,
+    outputs: &OutputSet,
+) -> Result<AttemptOutputs, StoreError> {
+    if !outputs.values().any(|output| output.attempted() == Some(id)) {
+        return Ok(AttemptOutputs::default());
+    }
+    let Some(stored) = store.get(vec![id], FieldSet::NONE).await?.pop().flatten() else {
+        return Ok(AttemptOutputs::default());
+    };
+    let lease = stored.item.head.lease().filter(|lease| lease.token == token);
+    let Some(buffers) = lease.and_then(|lease| lease.buffers.as_deref()) else {
+        return Ok(AttemptOutputs::default());
+    };
+    let ttl = store.queue(stored.queue).await?.and_then(|view| view.queue.policy.output_ttl);
+    Ok(AttemptOutputs { buffers: buffers.clone(), ttl })
+}
+
+/// The buffers that the server made for an attempt, and how long they are kept after its commit.
+#[derive(Debug, Default)]
+struct AttemptOutputs {
+    buffers: OutputSet,
+    ttl: Option<Millis>,
 }
 
 /// Why a buffer cannot be written or read now.

@@ -1,5 +1,5 @@
 //! Claims: an item can commit a buffer that was made for an attempt at another item. A claim, stored before that commit, keeps
-//! the buffer when the attempt ends without it.
+//! the buffer when the attempt ends without it, and when the `output_ttl` of the attempt's queue is over.
 
 use super::attachments::{Attachments, BufferBinding, operation_error};
 use bytes::Bytes;
@@ -35,9 +35,15 @@ enum CommitClaim {
 }
 
 impl Attachments {
-    /// Says that an item is about to commit a buffer of an attempt at another item.
-    pub(crate) async fn claim(&self, store: &dyn Store, id: &BufferId, by: ItemId) -> OperationResult<()> {
-        if self.binding(store, id).await? == BufferBinding::Committed {
+    /// Says that an item is about to commit a buffer of an attempt at another item. A buffer that is kept for good needs no claim.
+    pub(crate) async fn claim(
+        &self,
+        store: &dyn Store,
+        id: &BufferId,
+        expires_at_ms: Option<u64>,
+        by: ItemId,
+    ) -> OperationResult<()> {
+        if expires_at_ms.is_none() && self.binding(store, id).await? == BufferBinding::Committed {
             return Ok(());
         }
         for n in 0..CLAIMS_MAX {

@@ -3,6 +3,7 @@
 
 mod collection;
 mod lost_payloads;
+mod output_ttl;
 mod ownership;
 mod scene;
 
@@ -16,7 +17,7 @@ use towline_buffers::{BufferError, BufferState as State, WriterId};
 use towline_domain::change::Answer;
 use towline_domain::command::{Verb, When};
 use towline_domain::{
-    Adjust, Body, Field, FieldEdits, FieldSet, Fields, Millis, Overrides, PolicyPatch, Reference, Submission,
+    Adjust, Body, Field, FieldEdits, FieldSet, Fields, Millis, Overrides, Reference, Submission,
 };
 use towline_store::{Operation, Reply};
 
@@ -66,40 +67,6 @@ async fn a_commit_includes_the_attempts_buffer_without_naming_it() {
         .await;
     assert!(scene.readable(&id).await);
     assert!(matches!(scene.state(&id).await, Some(State::Complete { .. })));
-}
-
-#[tokio::test]
-async fn committed_outputs_are_removed_after_the_output_ttl() {
-    let scene = Scene::new(often(60_000)).await;
-    let change = |output_ttl| {
-        let patch = Box::new(PolicyPatch { output_ttl: Some(output_ttl), ..PolicyPatch::default() });
-        scene.run(Operation::ChangePolicy { queue: queue(), patch })
-    };
-    let kept = scene.held().await;
-    scene.write(&output_buffer(&kept), b"kept").await.unwrap();
-    scene.settle(&kept, commit()).await.unwrap();
-    change(Some(Millis(400))).await.unwrap();
-    let (unnamed, named) = (scene.held().await, scene.held().await);
-    let own = scene.create("own").await;
-    for (item, verb) in [(&unnamed, commit()), (&named, commit_with(&output_buffer(&named)))] {
-        let buffer = output_buffer(item);
-        scene.write(&buffer, b"short").await.unwrap();
-        scene.settle(item, verb).await.unwrap();
-        assert!(scene.readable(&buffer).await, "readable from the commit on");
-        let expires_at = scene.buffers.meta(buffer.as_str()).await.unwrap().expires_at_ms;
-        assert!(expires_at.is_some_and(|at| at > unnamed.head.created_at.0 + 400));
-    }
-    // A buffer that a client made keeps its own time to live.
-    let held = scene.held().await;
-    scene.write(&own, b"own").await.unwrap();
-    scene.settle(&held, commit_with(&own)).await.unwrap();
-    for item in [&unnamed, &named] {
-        scene
-            .until("the output is removed", || async { scene.state(&output_buffer(item)).await.is_none() })
-            .await;
-        assert_eq!(scene.stored(item.head.id).await.outcome.outputs.len(), 1, "the item still names it");
-    }
-    assert!(scene.readable(&output_buffer(&kept)).await && scene.readable(&own).await);
 }
 
 #[tokio::test]

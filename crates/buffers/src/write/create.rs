@@ -54,11 +54,11 @@ impl Buffers {
         self.require_meta(ErrorContext::new("reading the description of buffer", id)).await
     }
 
-    /// Changes when the sweep removes a buffer.
-    pub async fn set_expiry(&self, id: &str, expires_at_ms: u64) -> Result<()> {
+    /// Changes when a buffer is removed. `None`: never.
+    pub async fn set_expiry(&self, id: &str, expires_at_ms: Option<u64>) -> Result<()> {
         check_id(id)?;
         let context = ErrorContext::new("setting the expiry of buffer", id);
-        let meta = Meta { expires_at_ms: Some(expires_at_ms), ..self.require_meta(context).await? };
+        let meta = Meta { expires_at_ms, ..self.require_meta(context).await? };
         self.storage().overwrite(&self.storage().meta(id), records::encode(&meta, context)?, context).await
     }
 

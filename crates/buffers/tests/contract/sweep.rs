@@ -42,6 +42,9 @@ async fn expired_buffers_are_removed(storage: TestStorage) {
     let expires = |at| NewBuffer { expires_at_ms: Some(at), ..NewBuffer::default() };
     buffers.create("later", expires(NOW + 1), NOW).await.unwrap();
     buffers.create("goes", expires(NOW), NOW).await.unwrap();
+    // The broker decides about it: its attempt may be under way, or another item may have committed it.
+    let of_attempt = "out.00000000-0000-0000-0000-000000000001.result.0000000000000001";
+    buffers.create(of_attempt, expires(NOW), NOW).await.unwrap();
     buffers.begin("goes", WRITER, NOW).await.unwrap();
     TestWriter::new("goes").put(&buffers, b"one").await.unwrap();
     let swept = sweep(&buffers, 10, NOW).await;
@@ -52,6 +55,7 @@ async fn expired_buffers_are_removed(storage: TestStorage) {
     assert_refused!(buffers.meta("goes").await, BufferError::NotFound { .. });
     assert!(!storage.file("buffers/goes/c/00000000").exists());
     buffers.meta("later").await.unwrap();
+    buffers.meta(of_attempt).await.unwrap();
     assert_eq!(read_all(&buffers, "stays").await.unwrap(), b"one");
 }
 
