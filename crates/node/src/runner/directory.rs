@@ -61,12 +61,10 @@ impl LaunchDirectory {
         }
         let mut pipes = Pipes::default();
         for name in &launch.inputs {
-            let input = directory.make_pipe(name, modes, |path, ended| Opener::start(path, ended)).map(
-                |(opener, input)| {
-                    directory.openers.push(opener);
-                    input
-                },
-            )?;
+            let input = directory.make_pipe(name, modes, Opener::start).map(|(opener, input)| {
+                directory.openers.push(opener);
+                input
+            })?;
             pipes.inputs.insert(name.clone(), input);
         }
         for name in &launch.outputs {

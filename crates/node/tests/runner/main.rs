@@ -1,4 +1,5 @@
 //! What every runner does, described once and shown for processes and for containers.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod environment;
 mod errors;
