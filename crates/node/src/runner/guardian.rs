@@ -1,13 +1,16 @@
 //! The guardian: a small process that outlives its node and cleans up after it.
 //!
-//! Its standard input is a pipe that only the node has open to write. The end of the pipe is the end of the node, also after
-//! `kill -9`. Then the guardian kills every process with the node's cookie and removes the node's directory.
+//! Its standard input is a pipe that only the node has open to write. The node writes the session of each command before the command
+//! runs, and its negative when the command has ended. The end of the pipe is the end of the node, also after `kill -9`. Then the
+//! guardian kills the sessions that are left and every process with the node's cookie, and removes the node's directory.
 
 use super::instance::{InstanceDirectory, InstanceError, clean};
 use parking_lot::Mutex;
+use rustix::io::ioctl_fionbio;
 use rustix::process::setsid;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{self, PipeWriter};
+use std::io::{self, PipeWriter, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -41,19 +44,81 @@ pub fn guard(args: impl IntoIterator<Item = OsString>) -> Result<(), GuardianErr
     };
     // A session of its own: a signal from the node's terminal does not end the guardian.
     setsid().map_err(|error| GuardianError::Watch(error.into()))?;
-    // The node writes nothing. Whatever comes is as good as nothing.
-    io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(GuardianError::Watch)?;
-    match clean(Path::new(&path), &name).map_err(GuardianError::Remove)? {
+    let sessions = read_sessions(io::stdin().lock()).map_err(GuardianError::Watch)?;
+    match clean(Path::new(&path), &name, &sessions).map_err(GuardianError::Remove)? {
         0 => Ok(()),
         left => Err(GuardianError::Left(left)),
     }
 }
 
+/// Reads until the node's end. Returns the sessions whose commands have not ended.
+fn read_sessions(mut node: impl Read) -> io::Result<BTreeSet<i32>> {
+    let mut sessions = BTreeSet::new();
+    let mut message = [0; 4];
+    loop {
+        match node.read_exact(&mut message) {
+            Ok(()) => match i32::from_le_bytes(message) {
+                session if session > 0 => sessions.insert(session),
+                ended => sessions.remove(&ended.wrapping_neg()),
+            },
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(sessions),
+            Err(error) => return Err(error),
+        };
+    }
+}
+
 /// Keeps a guardian for a runner: starts another when one dies. Dropping it makes the guardian clean up and end.
 #[derive(Debug)]
-pub(super) struct GuardianKeeper {
-    /// The node's end of the guardian's pipe. `None` when the runner is closing.
-    lifeline: Arc<Mutex<Option<PipeWriter>>>,
+pub(super) struct GuardianKeeper(Arc<Lifeline>);
+
+/// The node's end of the guardian's pipe.
+#[derive(Debug)]
+pub(super) struct Lifeline(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// `None` when the runner is closing.
+    pipe: Option<PipeWriter>,
+    /// For the next guardian, if this one dies.
+    sessions: BTreeSet<i32>,
+}
+
+impl Lifeline {
+    /// Tells the guardian of a session that it has to kill if the node dies.
+    pub(super) fn add(&self, session: i32) {
+        let mut state = self.0.lock();
+        state.sessions.insert(session);
+        state.send(session);
+    }
+
+    /// The command of the session has ended, and its process group was killed.
+    pub(super) fn remove(&self, session: i32) {
+        let mut state = self.0.lock();
+        state.sessions.remove(&session);
+        state.send(-session);
+    }
+
+    fn is_closing(&self) -> bool {
+        self.0.lock().pipe.is_none()
+    }
+
+    fn replace(&self, mut pipe: PipeWriter) {
+        let mut state = self.0.lock();
+        if state.pipe.is_some() {
+            let known: Vec<u8> = state.sessions.iter().flat_map(|session| session.to_le_bytes()).collect();
+            let _ = pipe.write_all(&known);
+            state.pipe = Some(pipe);
+        }
+    }
+}
+
+impl State {
+    fn send(&mut self, message: i32) {
+        if let Some(pipe) = &mut self.pipe {
+            // The pipe does not block, and a guardian that hangs must not stop the node. The cookies are left to it then.
+            let _ = pipe.write_all(&message.to_le_bytes());
+        }
+    }
 }
 
 impl GuardianKeeper {
@@ -63,48 +128,46 @@ impl GuardianKeeper {
         instance: Arc<InstanceDirectory>,
     ) -> Result<GuardianKeeper, InstanceError> {
         let fault = |source| InstanceError::Start { what: "the node's guardian", source };
-        let (guardian, writer) = spawn(&program, &instance.path, &instance.name).map_err(fault)?;
-        let lifeline = Arc::new(Mutex::new(Some(writer)));
+        let (guardian, pipe) = spawn(&program, &instance.path, &instance.name).map_err(fault)?;
+        let state = State { pipe: Some(pipe), sessions: BTreeSet::new() };
+        let lifeline = Arc::new(Lifeline(Mutex::new(state)));
         let kept = Arc::clone(&lifeline);
         thread::Builder::new()
             .name("node-guardian".to_owned())
             .spawn(move || keep(guardian, &program, &instance, &kept))
             .map_err(fault)?;
-        Ok(GuardianKeeper { lifeline })
+        Ok(GuardianKeeper(lifeline))
+    }
+
+    pub(super) fn lifeline(&self) -> Arc<Lifeline> {
+        Arc::clone(&self.0)
     }
 }
 
 impl Drop for GuardianKeeper {
     fn drop(&mut self) {
-        *self.lifeline.lock() = None;
+        self.0.0.lock().pipe = None;
     }
 }
 
-fn keep(
-    mut guardian: Child,
-    program: &[OsString],
-    instance: &InstanceDirectory,
-    lifeline: &Mutex<Option<PipeWriter>>,
-) {
+/// Waits for the guardian's end, again and again, until the runner closes.
+fn keep(mut guardian: Child, program: &[OsString], instance: &InstanceDirectory, lifeline: &Lifeline) {
     loop {
         let ended = guardian.wait();
-        if lifeline.lock().is_none() {
+        if lifeline.is_closing() {
             return;
         }
         tracing::warn!(?ended, "the node's guardian ended; starting another");
         guardian = loop {
             thread::sleep(RESTART_PAUSE);
             match spawn(program, &instance.path, &instance.name) {
-                Ok((next, writer)) => {
-                    let mut lifeline = lifeline.lock();
-                    if lifeline.is_some() {
-                        *lifeline = Some(writer);
-                    }
+                Ok((next, pipe)) => {
+                    lifeline.replace(pipe);
                     break next;
                 }
                 Err(error) => tracing::warn!(%error, "cannot start the node's guardian; trying again"),
             }
-            if lifeline.lock().is_none() {
+            if lifeline.is_closing() {
                 return;
             }
         };
@@ -116,6 +179,7 @@ fn spawn(program: &[OsString], path: &Path, name: &str) -> io::Result<(Child, Pi
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named for the guardian"));
     };
     let (reader, writer) = io::pipe()?;
+    ioctl_fionbio(&writer, true)?;
     let child = Command::new(executable)
         .args(args)
         .arg(path)

@@ -2,9 +2,10 @@
 //!
 //! A runner holds a lock on its directory for as long as it lives. The lock of a dead runner is free.
 
-use super::cookies::{INSTANCE_COOKIE, kill_all};
+use super::cookies::{INSTANCE_COOKIE, Process, kill_all};
 use super::removal::remove_tree;
 use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -65,9 +66,12 @@ impl InstanceDirectory {
     }
 }
 
-/// Kills the processes of an instance and removes its directory. Returns how many processes did not die.
-pub(super) fn clean(path: &Path, name: &str) -> io::Result<usize> {
-    let left = kill_all(|environ| environ.has(INSTANCE_COOKIE, name), KILL_ROUNDS);
+/// Kills the processes of an instance and of the sessions of its commands, as far as they are known. Removes its directory. Returns
+/// how many processes did not die.
+pub(super) fn clean(path: &Path, name: &str, sessions: &BTreeSet<i32>) -> io::Result<usize> {
+    let is_of_instance =
+        |process: &Process| process.has_cookie(INSTANCE_COOKIE, name) || sessions.contains(&process.session);
+    let left = kill_all(is_of_instance, KILL_ROUNDS);
     remove_tree(path)?;
     Ok(left)
 }
@@ -83,7 +87,7 @@ fn clean_dead(root: &Path, own: &str) -> io::Result<()> {
             continue;
         }
         tracing::info!(instance = name, "cleaning up after a node that died");
-        match clean(&entry.path(), name) {
+        match clean(&entry.path(), name, &BTreeSet::new()) {
             Ok(0) => {}
             Ok(left) => tracing::warn!(instance = name, left, "processes of a dead node do not die"),
             // The guardian of the dead node may be removing the same files.

@@ -66,7 +66,7 @@ impl ProcessRunner {
         let guardian = GuardianKeeper::start(config.guardian, Arc::clone(&instance))?;
         let fault = |what| move |source| InstanceError::Start { what, source };
         let sweeper = Sweeper::start(&instance.name).map_err(fault("the node's sweeper thread"))?;
-        let spawner = Spawner::start().map_err(fault("the node's spawner thread"))?;
+        let spawner = Spawner::start(guardian.lifeline()).map_err(fault("the node's spawner thread"))?;
         Ok(ProcessRunner { shim: config.shim, spawner, sweeper, _guardian: guardian, instance })
     }
 

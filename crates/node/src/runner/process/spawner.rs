@@ -4,8 +4,10 @@
 //! one lives as long as the runner.
 
 use super::child::Child;
+use crate::runner::guardian::Lifeline;
 use std::io;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use tokio::sync::oneshot;
@@ -19,9 +21,9 @@ struct Order {
 }
 
 impl Spawner {
-    pub(super) fn start() -> io::Result<Spawner> {
+    pub(super) fn start(lifeline: Arc<Lifeline>) -> io::Result<Spawner> {
         let (sender, orders) = mpsc::channel();
-        thread::Builder::new().name("node-spawner".to_owned()).spawn(move || run(&orders))?;
+        thread::Builder::new().name("node-spawner".to_owned()).spawn(move || run(&orders, &lifeline))?;
         Ok(Spawner(sender))
     }
 
@@ -34,9 +36,9 @@ impl Spawner {
     }
 }
 
-fn run(orders: &Receiver<Order>) {
+fn run(orders: &Receiver<Order>, lifeline: &Arc<Lifeline>) {
     for Order { mut command, reply } in orders {
-        let child = command.spawn().and_then(Child::new);
+        let child = command.spawn().and_then(|process| Child::new(process, Arc::clone(lifeline)));
         // Closes the writing ends of the command's pipes, so that their ends can be seen.
         drop(command);
         // A child that nobody waits for is killed by its drop.

@@ -23,16 +23,19 @@ impl Supervisor {
     pub(super) async fn run(mut self) {
         let demanded = self.wait().await;
         let Supervisor { mut child, control, mut directory, live, .. } = self;
+        child.signal(Signal::KILL);
+        if demanded == Demand::Run {
+            drop(live);
+        } else {
+            // Before the process is reaped: until then its session cannot be another's.
+            let session = child.session();
+            let _ = spawn_blocking(move || live.kill(session)).await;
+        }
         let exit = child.reap().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot take the exit of a process");
             Exit::default()
         });
         directory.end_pipes();
-        if demanded == Demand::Run {
-            drop(live);
-        } else {
-            let _ = spawn_blocking(move || live.kill()).await;
-        }
         remove(directory).await;
         control.exit.send_replace(Some(exit));
     }
