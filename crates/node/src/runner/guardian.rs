@@ -4,7 +4,10 @@
 //! runs, and its negative when the command has ended. The end of the pipe is the end of the node, also after `kill -9`. Then the
 //! guardian kills the sessions that are left and every process with the node's cookie, and removes the node's directory.
 
-use super::instance::{InstanceDirectory, InstanceError, clean};
+use super::StartError;
+use super::container::engine::Engine;
+use super::instance::{InstanceDirectory, InstanceError, kill_processes};
+use super::removal::remove_tree;
 use parking_lot::Mutex;
 use rustix::io::ioctl_fionbio;
 use rustix::process::setsid;
@@ -19,6 +22,8 @@ use std::time::Duration;
 
 /// Between the death of a guardian and the start of the next.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
+/// Tries to reach the container engine, a tenth of a second apart.
+const ENGINE_TRIES: u32 = 600;
 
 #[derive(Debug, thiserror::Error)]
 pub enum GuardianError {
@@ -28,27 +33,52 @@ pub enum GuardianError {
     Watch(io::Error),
     #[error("cannot remove the node's directory: {0}")]
     Remove(io::Error),
+    #[error(transparent)]
+    Engine(StartError),
     #[error("{0} processes of the node do not die")]
     Left(usize),
 }
 
 /// Waits for the end of the node, then cleans up. The main function of the guardian.
 ///
-/// `args` are the arguments after the hidden name: the directory of the instance and its name.
+/// `args` are the arguments after the hidden name: the directory of the instance, its name and, for containers, the address of
+/// the engine.
 pub fn guard(args: impl IntoIterator<Item = OsString>) -> Result<(), GuardianError> {
     let mut args = args.into_iter();
-    let (Some(path), Some(name), None) =
-        (args.next(), args.next().and_then(|name| name.into_string().ok()), args.next())
-    else {
+    let mut next = || args.next().and_then(|arg| arg.into_string().ok());
+    let (Some(path), Some(name), engine, None) = (next(), next(), next(), next()) else {
         return Err(GuardianError::Misused);
     };
     // A session of its own: a signal from the node's terminal does not end the guardian.
     setsid().map_err(|error| GuardianError::Watch(error.into()))?;
     let sessions = read_sessions(io::stdin().lock()).map_err(GuardianError::Watch)?;
-    match clean(Path::new(&path), &name, &sessions).map_err(GuardianError::Remove)? {
-        0 => Ok(()),
-        left => Err(GuardianError::Left(left)),
-    }
+    let left = kill_processes(&name, &sessions);
+    let containers = engine.map(|address| remove_containers(&address, &name));
+    remove_tree(Path::new(&path)).map_err(GuardianError::Remove)?;
+    containers.transpose()?;
+    if left == 0 { Ok(()) } else { Err(GuardianError::Left(left)) }
+}
+
+/// Removes the containers of the node. Tries again for a while: what has killed the node may have hit the engine too.
+fn remove_containers(address: &str, name: &str) -> Result<(), GuardianError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(GuardianError::Watch)?;
+    runtime.block_on(async {
+        let mut tries = ENGINE_TRIES;
+        loop {
+            let removed = match Engine::connect(Some(address)).await {
+                Ok(engine) => engine.remove_instance(name).await,
+                Err(error) => Err(error),
+            };
+            match removed {
+                Ok(0) => return Ok(()),
+                Err(error) if tries == 0 => return Err(GuardianError::Engine(error)),
+                // One that was just being made appears in the next list.
+                Ok(_) | Err(_) => tries = tries.saturating_sub(1),
+            }
+            tokio::time::sleep(RESTART_PAUSE).await;
+        }
+    })
 }
 
 /// Reads until the node's end. Returns the sessions whose commands have not ended.
@@ -124,17 +154,20 @@ impl State {
 impl GuardianKeeper {
     /// The runner's directory stays locked until its last guardian has cleaned up.
     pub(super) fn start(
-        program: Vec<OsString>,
+        mut program: Vec<OsString>,
+        engine: Option<String>,
         instance: Arc<InstanceDirectory>,
     ) -> Result<GuardianKeeper, InstanceError> {
         let fault = |source| InstanceError::Start { what: "the node's guardian", source };
-        let (guardian, pipe) = spawn(&program, &instance.path, &instance.name).map_err(fault)?;
+        program.extend([instance.path.clone().into(), instance.name.clone().into()]);
+        program.extend(engine.map(OsString::from));
+        let (guardian, pipe) = spawn(&program).map_err(fault)?;
         let state = State { pipe: Some(pipe), sessions: BTreeSet::new() };
         let lifeline = Arc::new(Lifeline(Mutex::new(state)));
         let kept = Arc::clone(&lifeline);
         thread::Builder::new()
             .name("node-guardian".to_owned())
-            .spawn(move || keep(guardian, &program, &instance, &kept))
+            .spawn(move || keep(guardian, &program, &kept, instance))
             .map_err(fault)?;
         Ok(GuardianKeeper(lifeline))
     }
@@ -151,7 +184,7 @@ impl Drop for GuardianKeeper {
 }
 
 /// Waits for the guardian's end, again and again, until the runner closes.
-fn keep(mut guardian: Child, program: &[OsString], instance: &InstanceDirectory, lifeline: &Lifeline) {
+fn keep(mut guardian: Child, program: &[OsString], lifeline: &Lifeline, _locked: Arc<InstanceDirectory>) {
     loop {
         let ended = guardian.wait();
         if lifeline.is_closing() {
@@ -160,7 +193,7 @@ fn keep(mut guardian: Child, program: &[OsString], instance: &InstanceDirectory,
         tracing::warn!(?ended, "the node's guardian ended; starting another");
         guardian = loop {
             thread::sleep(RESTART_PAUSE);
-            match spawn(program, &instance.path, &instance.name) {
+            match spawn(program) {
                 Ok((next, pipe)) => {
                     lifeline.replace(pipe);
                     break next;
@@ -174,7 +207,7 @@ fn keep(mut guardian: Child, program: &[OsString], instance: &InstanceDirectory,
     }
 }
 
-fn spawn(program: &[OsString], path: &Path, name: &str) -> io::Result<(Child, PipeWriter)> {
+fn spawn(program: &[OsString]) -> io::Result<(Child, PipeWriter)> {
     let Some((executable, args)) = program.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named for the guardian"));
     };
@@ -182,8 +215,6 @@ fn spawn(program: &[OsString], path: &Path, name: &str) -> io::Result<(Child, Pi
     ioctl_fionbio(&writer, true)?;
     let child = Command::new(executable)
         .args(args)
-        .arg(path)
-        .arg(name)
         .env_clear()
         .current_dir("/")
         .stdin(reader)

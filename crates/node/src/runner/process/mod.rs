@@ -63,7 +63,7 @@ impl ProcessRunner {
     /// Cleans up after dead nodes in the same root, then starts the guardian. Blocks meanwhile.
     pub fn new(config: ProcessConfig) -> Result<ProcessRunner, InstanceError> {
         let instance = Arc::new(InstanceDirectory::create(&config.root, &config.instance)?);
-        let guardian = GuardianKeeper::start(config.guardian, Arc::clone(&instance))?;
+        let guardian = GuardianKeeper::start(config.guardian, None, Arc::clone(&instance))?;
         let fault = |what| move |source| InstanceError::Start { what, source };
         let sweeper = Sweeper::start(&instance.name).map_err(fault("the node's sweeper thread"))?;
         let spawner = Spawner::start(guardian.lifeline()).map_err(fault("the node's spawner thread"))?;
@@ -76,7 +76,7 @@ impl ProcessRunner {
         if words.is_empty() {
             return Err(StartError::Invalid("the command is empty; name a program to run".to_owned()));
         }
-        let live = self.sweeper.enter(&launch.id).ok_or_else(|| taken(&launch.id))?;
+        let live = self.sweeper.enter(&launch.id).ok_or_else(|| StartError::taken(&launch.id))?;
         let shim = self.shim_command(&launch.id)?;
         let (instance, name) = (Arc::clone(&self.instance), self.instance.name.clone());
         let prepared = spawn_blocking(move || Prepared::new(&instance.path, &name, launch, words, shim));
@@ -217,12 +217,6 @@ async fn shake_hands(mut shim: UnixStream, order: &[u8]) -> Result<(), Option<Fa
 async fn remove(directory: LaunchDirectory) {
     // Nobody waits if the runtime is shutting down.
     let _ = spawn_blocking(move || drop(directory)).await;
-}
-
-fn taken(launch: &str) -> StartError {
-    StartError::Invalid(format!(
-        "a launch with the id {launch:?} already runs on this node; choose another id"
-    ))
 }
 
 fn broken(error: JoinError) -> StartError {
