@@ -132,13 +132,14 @@ impl Lifeline {
         self.0.lock().pipe.is_none()
     }
 
-    fn replace(&self, mut pipe: PipeWriter) {
+    /// Starts another guardian, which knows all sessions from its first moment.
+    fn replace(&self, program: &[OsString]) -> io::Result<Child> {
         let mut state = self.0.lock();
+        let (guardian, pipe) = spawn(program, &state.sessions)?;
         if state.pipe.is_some() {
-            let known: Vec<u8> = state.sessions.iter().flat_map(|session| session.to_le_bytes()).collect();
-            let _ = pipe.write_all(&known);
             state.pipe = Some(pipe);
         }
+        Ok(guardian)
     }
 }
 
@@ -161,7 +162,7 @@ impl GuardianKeeper {
         let fault = |source| InstanceError::Start { what: "the node's guardian", source };
         program.extend([instance.path.clone().into(), instance.name.clone().into()]);
         program.extend(engine.map(OsString::from));
-        let (guardian, pipe) = spawn(&program).map_err(fault)?;
+        let (guardian, pipe) = spawn(&program, &BTreeSet::new()).map_err(fault)?;
         let state = State { pipe: Some(pipe), sessions: BTreeSet::new() };
         let lifeline = Arc::new(Lifeline(Mutex::new(state)));
         let kept = Arc::clone(&lifeline);
@@ -193,11 +194,8 @@ fn keep(mut guardian: Child, program: &[OsString], lifeline: &Lifeline, _locked:
         tracing::warn!(?ended, "the node's guardian ended; starting another");
         guardian = loop {
             thread::sleep(RESTART_PAUSE);
-            match spawn(program) {
-                Ok((next, pipe)) => {
-                    lifeline.replace(pipe);
-                    break next;
-                }
+            match lifeline.replace(program) {
+                Ok(next) => break next,
                 Err(error) => tracing::warn!(%error, "cannot start the node's guardian; trying again"),
             }
             if lifeline.is_closing() {
@@ -207,12 +205,14 @@ fn keep(mut guardian: Child, program: &[OsString], lifeline: &Lifeline, _locked:
     }
 }
 
-fn spawn(program: &[OsString]) -> io::Result<(Child, PipeWriter)> {
+fn spawn(program: &[OsString], sessions: &BTreeSet<i32>) -> io::Result<(Child, PipeWriter)> {
     let Some((executable, args)) = program.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named for the guardian"));
     };
-    let (reader, writer) = io::pipe()?;
+    let (reader, mut writer) = io::pipe()?;
     ioctl_fionbio(&writer, true)?;
+    let known: Vec<u8> = sessions.iter().flat_map(|session| session.to_le_bytes()).collect();
+    writer.write_all(&known)?;
     let child = Command::new(executable)
         .args(args)
         .env_clear()

@@ -12,7 +12,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use tokio::sync::oneshot;
 
-#[derive(Debug)]
+/// Clones are of the same thread. It ends with the last of them.
+#[derive(Debug, Clone)]
 pub(super) struct Spawner(Sender<Order>);
 
 struct Order {
@@ -27,12 +28,22 @@ impl Spawner {
         Ok(Spawner(sender))
     }
 
-    /// Starts a process. Dropping the future kills it.
-    pub(super) async fn spawn(&self, command: Command) -> io::Result<Child> {
+    /// Starts a process soon. Dropping the answer kills it.
+    pub(super) fn spawn(&self, command: Command) -> Spawned {
         let (reply, spawned) = oneshot::channel();
-        let gone = || io::Error::other("the spawner thread has ended");
-        self.0.send(Order { command, reply }).map_err(|_| gone())?;
-        spawned.await.map_err(|_| gone())?
+        // If the thread has ended, the receiver sees that its sender is gone.
+        let _ = self.0.send(Order { command, reply });
+        Spawned(spawned)
+    }
+}
+
+/// A process that starts soon.
+#[derive(Debug)]
+pub(super) struct Spawned(oneshot::Receiver<io::Result<Child>>);
+
+impl Spawned {
+    pub(super) async fn child(self) -> io::Result<Child> {
+        self.0.await.map_err(|_| io::Error::other("the spawner thread has ended"))?
     }
 }
 

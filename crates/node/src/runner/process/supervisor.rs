@@ -1,7 +1,7 @@
 //! The supervisor: the task that watches one process to its end.
 
 use super::child::Child;
-use super::{Control, Live, remove};
+use super::{Control, Live};
 use crate::runner::Exit;
 use crate::runner::directory::LaunchDirectory;
 use crate::runner::running::Demand;
@@ -36,8 +36,10 @@ impl Supervisor {
             Exit::default()
         });
         directory.end_pipes();
-        remove(directory).await;
-        control.exit.send_replace(Some(exit));
+        spawn_blocking(move || {
+            drop(directory);
+            control.exit.send_replace(Some(exit));
+        });
     }
 
     /// Waits for the end of the process and sends the signals that the caller demands. Returns the last demand.
