@@ -1,5 +1,6 @@
 //! Measures the overhead of the process runner on `/bin/true` with one input and one output pipe:
 //! `cargo run --release -p towline-node --example launch_bench`.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
 use clap::Parser;
 use std::collections::BTreeMap;

@@ -1,13 +1,13 @@
 //! Cookies: environment variables by which the processes of a node and of a launch are found in `/proc`.
 //!
-//! A child that leaves the process group and the session of its launch keeps the cookie. A child that also clears its environment
-//! is found while its parent lives.
+//! A child that leaves the session of its launch keeps the cookie. A child that clears its environment is found by its session, and
+//! one that does both is found while its parent lives.
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use std::{fs, io, thread};
+use std::{fs, thread};
 
 /// Names the runner's instance.
 pub(super) const INSTANCE_COOKIE: &str = "TOWLINE_NODE_INSTANCE";
@@ -17,10 +17,10 @@ pub(super) const LAUNCH_COOKIE: &str = "TOWLINE_LAUNCH";
 /// Between two looks at `/proc` while killed processes go away.
 const KILL_PAUSE: Duration = Duration::from_millis(2);
 
-/// Kills every process that `chosen` picks by its environment, with its children, until none is left.
+/// Kills every process that `chosen` picks, with its children, until none is left.
 ///
 /// Gives up after `rounds`: a process in an uninterruptible wait does not die. Returns how many processes were left then.
-pub(super) fn kill_all(chosen: impl Fn(&Environ) -> bool, rounds: u32) -> usize {
+pub(super) fn kill_all(chosen: impl Fn(&Process) -> bool, rounds: u32) -> usize {
     let mut left = 0;
     for _ in 0..rounds {
         left = kill_once(&chosen);
@@ -33,14 +33,14 @@ pub(super) fn kill_all(chosen: impl Fn(&Environ) -> bool, rounds: u32) -> usize 
 }
 
 /// Sends SIGKILL to the chosen processes and their descendants. Returns how many there were.
-fn kill_once(chosen: &impl Fn(&Environ) -> bool) -> usize {
+fn kill_once(chosen: &impl Fn(&Process) -> bool) -> usize {
     let mut processes = all_processes();
     // A parent has not always the smaller process id, so descendants are looked for until no more are found.
     let mut found = BTreeSet::new();
     loop {
         let before = found.len();
         for process in &processes {
-            if found.contains(&process.parent) || chosen(&process.environ) {
+            if found.contains(&process.parent) || chosen(process) {
                 found.insert(process.pid);
             }
         }
@@ -56,58 +56,56 @@ fn kill_once(chosen: &impl Fn(&Environ) -> bool) -> usize {
     processes.len()
 }
 
-/// A process other than this one.
+/// A process other than this one, and not a zombie.
 #[derive(Debug)]
-struct Process {
+pub(super) struct Process {
     pid: i32,
     parent: i32,
-    environ: Environ,
-    /// Opened before the environment was read: when the process id has a new owner, a signal through it reaches nobody.
+    pub(super) session: i32,
+    /// The environment with which the process was started, if this user may read it.
+    environ: Vec<u8>,
+    /// Opened before the rest was read: when the process id has a new owner, a signal through it reaches nobody.
     descriptor: OwnedFd,
 }
 
-/// The environment with which a process was started. A zombie has none.
-#[derive(Debug, Default)]
-pub(super) struct Environ(Vec<u8>);
-
-impl Environ {
-    pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
-        self.0
-            .split(|&byte| byte == 0)
-            .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+impl Process {
+    pub(super) fn cookie(&self, name: &str) -> Option<&[u8]> {
+        value_in(&self.environ, name)
     }
 
-    pub(super) fn has(&self, name: &str, value: &str) -> bool {
-        self.get(name) == Some(value.as_bytes())
+    pub(super) fn has_cookie(&self, name: &str, value: &str) -> bool {
+        self.cookie(name) == Some(value.as_bytes())
     }
+}
+
+fn value_in<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let mut entries = environ.split(|&byte| byte == 0);
+    entries.find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 fn all_processes() -> Vec<Process> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|&pid| pid != own).filter_map(|pid| read_process(pid).ok()?).collect()
+    pids.filter(|&pid| pid != own).filter_map(read_process).collect()
 }
 
-/// `None` for a zombie, and for a process whose environment this user may not read: it is not of this node.
-fn read_process(pid: i32) -> io::Result<Option<Process>> {
-    let Some(id) = Pid::from_raw(pid) else { return Ok(None) };
-    let descriptor = pidfd_open(id, PidfdFlags::empty())?;
-    let environ = Environ(fs::read(format!("/proc/{pid}/environ"))?);
-    if environ.0.is_empty() {
-        // Kernel threads and zombies have no program. A program started with an empty environment has one.
-        let is_program = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
-        if !is_program {
-            return Ok(None);
-        }
+/// `None` for a zombie and for a process that has just ended.
+fn read_process(pid: i32) -> Option<Process> {
+    let descriptor = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let (parent, session) = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    Some(Process { pid, parent, session, environ, descriptor })
+}
+
+/// The parent and the session in `/proc/PID/stat`. The name of the program, in brackets, may itself have brackets and blanks.
+fn parse_stat(stat: &str) -> Option<(i32, i32)> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().take(4).collect();
+    match fields[..] {
+        ["Z" | "X", ..] => None,
+        [_, parent, _group, session] => Some((parent.parse().ok()?, session.parse().ok()?)),
+        _ => None,
     }
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    Ok(parent_in(&stat).map(|parent| Process { pid, parent, environ, descriptor }))
-}
-
-/// The parent in `/proc/PID/stat`. The name of the program, in brackets, may itself have brackets and blanks.
-fn parent_in(stat: &str) -> Option<i32> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -116,16 +114,16 @@ mod tests {
 
     #[test]
     fn a_cookie_is_a_whole_variable() {
-        let environ = Environ(b"A=1\0TOWLINE_LAUNCH=run-1\0XTOWLINE_LAUNCH=run-2".to_vec());
-        assert!(environ.has(LAUNCH_COOKIE, "run-1"));
-        assert!(!environ.has(LAUNCH_COOKIE, "run-"));
-        assert!(!environ.has(LAUNCH_COOKIE, "run-2"));
-        assert_eq!(Environ::default().get("A"), None);
+        let environ = b"A=1\0TOWLINE_LAUNCH=run-1\0XTOWLINE_LAUNCH=run-2";
+        assert_eq!(value_in(environ, LAUNCH_COOKIE), Some(&b"run-1"[..]));
+        assert_eq!(value_in(environ, "TOWLINE"), None);
+        assert_eq!(value_in(b"", "A"), None);
     }
 
     #[test]
-    fn the_parent_is_found_behind_an_odd_program_name() {
-        assert_eq!(parent_in("12 (a) b) S 7 12 12 0"), Some(7));
-        assert_eq!(parent_in("12"), None);
+    fn a_process_is_read_behind_an_odd_program_name() {
+        assert_eq!(parse_stat("12 (a) b) S 7 12 11 0"), Some((7, 11)));
+        assert_eq!(parse_stat("12 (gone) Z 7 12 11 0"), None);
+        assert_eq!(parse_stat("12"), None);
     }
 }

@@ -5,9 +5,9 @@ use super::removal::remove_tree;
 use super::{InputPipe, Launch, OutputPipe, StartError};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions, Permissions, set_permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tokio::sync::oneshot;
 
@@ -17,11 +17,19 @@ pub(super) struct Modes {
     directory: u32,
     pipe: u32,
     file: u32,
+    has_work: bool,
 }
 
 impl Modes {
     /// The command runs as the node's user.
-    pub(super) const PRIVATE: Modes = Modes { directory: 0o700, pipe: 0o600, file: 0o600 };
+    pub(super) const PRIVATE: Modes = Modes { directory: 0o700, pipe: 0o600, file: 0o600, has_work: true };
+    /// The command may run as any user, in a container that has its own working directory.
+    pub(super) const SHARED: Modes = Modes { directory: 0o755, pipe: 0o666, file: 0o444, has_work: false };
+
+    /// Sets a mode that the node's `umask` may have cut.
+    fn restore(self, path: &Path, mode: u32) -> io::Result<()> {
+        if mode & 0o077 == 0 { Ok(()) } else { set_permissions(path, Permissions::from_mode(mode)) }
+    }
 }
 
 /// Removes itself when dropped, after the threads that wait to open an input have ended. Drop it where blocking is allowed.
@@ -48,25 +56,31 @@ impl LaunchDirectory {
         modes: Modes,
     ) -> Result<(LaunchDirectory, Pipes), StartError> {
         let path = instance.join(&launch.id);
-        make_directory(&path, modes.directory)
-            .map_err(|error| StartError::from_io("make the directory", &path, &error))?;
+        make_directory(&path, modes.directory).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => StartError::taken(&launch.id),
+            _ => StartError::from_io("make the directory", &path, &error),
+        })?;
         let mut directory = LaunchDirectory { path, openers: Vec::new(), ended: Vec::new() };
-        let work = directory.work();
-        make_directory(&work, modes.directory)
-            .map_err(|error| StartError::from_io("make the directory", &work, &error))?;
+        modes
+            .restore(&directory.path, modes.directory)
+            .map_err(|error| StartError::from_io("open to containers", &directory.path, &error))?;
+        if modes.has_work {
+            let work = directory.work();
+            make_directory(&work, modes.directory)
+                .map_err(|error| StartError::from_io("make the directory", &work, &error))?;
+        }
         for file in &launch.files {
             let path = directory.path.join(&file.name);
             write_file(&path, &file.contents, modes.file)
+                .and_then(|()| modes.restore(&path, modes.file))
                 .map_err(|error| StartError::from_io("write the file", &path, &error))?;
         }
         let mut pipes = Pipes::default();
         for name in &launch.inputs {
-            let input = directory.make_pipe(name, modes, |path, ended| Opener::start(path, ended)).map(
-                |(opener, input)| {
-                    directory.openers.push(opener);
-                    input
-                },
-            )?;
+            let input = directory.make_pipe(name, modes, Opener::start).map(|(opener, input)| {
+                directory.openers.push(opener);
+                input
+            })?;
             pipes.inputs.insert(name.clone(), input);
         }
         for name in &launch.outputs {
@@ -105,6 +119,7 @@ impl LaunchDirectory {
         let path = self.path.join(format!("{name}.pipe"));
         mkfifoat(CWD, &path, Mode::from_raw_mode(modes.pipe))
             .map_err(io::Error::from)
+            .and_then(|()| modes.restore(&path, modes.pipe))
             .and_then(|()| open(&path, self.ended()))
             .map_err(|error| StartError::from_io("make the pipe", &path, &error))
     }

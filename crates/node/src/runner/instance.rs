@@ -2,9 +2,11 @@
 //!
 //! A runner holds a lock on its directory for as long as it lives. The lock of a dead runner is free.
 
-use super::cookies::{INSTANCE_COOKIE, kill_all};
+use super::StartError;
+use super::cookies::{INSTANCE_COOKIE, Process, kill_all};
 use super::removal::remove_tree;
 use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -24,6 +26,8 @@ pub enum InstanceError {
     Used(String),
     #[error("cannot use the node's directory {}: {source}; choose another or correct its permissions", .path.display())]
     Directory { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Engine(StartError),
     #[error("cannot start {what}: {source}")]
     Start { what: &'static str, source: io::Error },
 }
@@ -31,6 +35,7 @@ pub enum InstanceError {
 /// The directory of a live runner.
 #[derive(Debug)]
 pub(super) struct InstanceDirectory {
+    pub(super) root: PathBuf,
     pub(super) path: PathBuf,
     pub(super) name: String,
     /// Locked until dropped.
@@ -46,7 +51,8 @@ impl InstanceDirectory {
         }
         let fault = |source| InstanceError::Directory { path: root.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(fault)?;
-        let path = fs::canonicalize(root).map_err(fault)?.join(name);
+        let root = fs::canonicalize(root).map_err(fault)?;
+        let path = root.join(name);
         // Held to the end of this call. Without it, another node would take this one for dead before its lock is held.
         let starting = File::create(root.join(ROOT_LOCK_FILE)).map_err(fault)?;
         flock(&starting, FlockOperation::LockExclusive).map_err(|error| fault(error.into()))?;
@@ -59,17 +65,25 @@ impl InstanceDirectory {
         }
         let lock = File::create_new(path.join(LOCK_FILE)).map_err(fault)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| fault(error.into()))?;
-        let created = InstanceDirectory { path, name: name.to_owned(), _lock: lock };
-        clean_dead(root, name).map_err(fault)?;
-        Ok(created)
+        clean_dead(&root, name).map_err(fault)?;
+        Ok(InstanceDirectory { root, path, name: name.to_owned(), _lock: lock })
+    }
+
+    /// Whether the instance of this name, in the same root, does not live.
+    pub(super) fn is_dead(&self, name: &str) -> bool {
+        match File::open(self.root.join(name).join(LOCK_FILE)) {
+            Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
     }
 }
 
-/// Kills the processes of an instance and removes its directory. Returns how many processes did not die.
-pub(super) fn clean(path: &Path, name: &str) -> io::Result<usize> {
-    let left = kill_all(|environ| environ.has(INSTANCE_COOKIE, name), KILL_ROUNDS);
-    remove_tree(path)?;
-    Ok(left)
+/// Kills the processes of an instance and of the sessions of its commands, as far as they are known. Returns how many processes did
+/// not die.
+pub(super) fn kill_processes(name: &str, sessions: &BTreeSet<i32>) -> usize {
+    let is_of_instance =
+        |process: &Process| process.has_cookie(INSTANCE_COOKIE, name) || sessions.contains(&process.session);
+    kill_all(is_of_instance, KILL_ROUNDS)
 }
 
 fn clean_dead(root: &Path, own: &str) -> io::Result<()> {
@@ -83,13 +97,13 @@ fn clean_dead(root: &Path, own: &str) -> io::Result<()> {
             continue;
         }
         tracing::info!(instance = name, "cleaning up after a node that died");
-        match clean(&entry.path(), name) {
-            Ok(0) => {}
-            Ok(left) => tracing::warn!(instance = name, left, "processes of a dead node do not die"),
-            // The guardian of the dead node may be removing the same files.
-            Err(error) => {
-                tracing::warn!(instance = name, %error, "cannot remove the directory of a dead node")
-            }
+        let left = kill_processes(name, &BTreeSet::new());
+        if left > 0 {
+            tracing::warn!(instance = name, left, "processes of a dead node do not die");
+        }
+        // The guardian of the dead node may be removing the same files.
+        if let Err(error) = remove_tree(&entry.path()) {
+            tracing::warn!(instance = name, %error, "cannot remove the directory of a dead node");
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 //!
 //! A runner must not know why a command runs: queues, leases and HTTP are the business of its caller.
 
+mod container;
 mod cookies;
 mod directory;
 mod environment;
@@ -22,6 +23,7 @@ mod shim;
 mod start_error;
 mod sweeper;
 
+pub use container::{ContainerConfig, ContainerRunner};
 pub use guardian::{GuardianError, guard};
 pub use input::InputPipe;
 pub use instance::InstanceError;
@@ -37,7 +39,7 @@ use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// Starts commands. [`ProcessRunner`] starts them as processes of this machine, `ContainerRunner` in containers.
+/// Starts commands. [`ProcessRunner`] starts them as processes of this machine, [`ContainerRunner`] in containers.
 pub trait Runner: Send + Sync + Debug {
     /// Starts a command and returns as soon as the command itself runs.
     ///

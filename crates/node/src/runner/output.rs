@@ -24,6 +24,8 @@ pub struct OutputPipe {
 
 #[derive(Debug)]
 enum State {
+    /// The end of the bytes is the only end.
+    UntilClosed,
     /// The command runs.
     Live(oneshot::Receiver<()>),
     /// The command has ended. A process that escaped from the launch could write for ever, so only as much is read as the pipe
@@ -40,6 +42,11 @@ impl OutputPipe {
         Ok(OutputPipe { receiver, state: State::Live(ended) })
     }
 
+    /// The reading end of an unnamed pipe whose writer closes it.
+    pub(super) fn until_closed(pipe: OwnedFd) -> io::Result<OutputPipe> {
+        Ok(OutputPipe { receiver: Receiver::from_owned_fd(pipe)?, state: State::UntilClosed })
+    }
+
     /// The reading end of an unnamed pipe.
     pub(super) fn from_descriptor(pipe: OwnedFd, ended: oneshot::Receiver<()>) -> io::Result<OutputPipe> {
         Ok(OutputPipe { receiver: Receiver::from_owned_fd(pipe)?, state: State::Live(ended) })
@@ -53,32 +60,38 @@ impl AsyncRead for OutputPipe {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let pipe = self.get_mut();
-        if let State::Live(ended) = &mut pipe.state {
-            let read = Pin::new(&mut pipe.receiver).poll_read(context, buffer);
-            if read.is_ready() || Pin::new(ended).poll(context).is_pending() {
-                return read;
+        loop {
+            match &mut pipe.state {
+                State::UntilClosed => return Pin::new(&mut pipe.receiver).poll_read(context, buffer),
+                State::Live(ended) => {
+                    let read = Pin::new(&mut pipe.receiver).poll_read(context, buffer);
+                    if read.is_ready() || Pin::new(ended).poll(context).is_pending() {
+                        return read;
+                    }
+                    pipe.state = State::Draining(fcntl_getpipe_size(&pipe.receiver)?);
+                }
+                State::Draining(left) => return Poll::Ready(drain(&pipe.receiver, left, buffer)),
             }
-            pipe.state = State::Draining(fcntl_getpipe_size(&pipe.receiver)?);
         }
-        let State::Draining(left) = &mut pipe.state else { return Poll::Pending };
-        // The runtime may not have noticed the last bytes yet, so the pipe itself is asked.
-        let room = buffer.remaining().min(*left);
-        if room == 0 {
-            return Poll::Ready(Ok(()));
+    }
+}
+
+/// Reads what the pipe has at this moment, up to `left` bytes. The runtime may not have noticed the last bytes yet, so the pipe itself
+/// is asked.
+fn drain(pipe: &Receiver, left: &mut usize, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+    let room = buffer.remaining().min(*left);
+    if room == 0 {
+        return Ok(());
+    }
+    let bytes = &mut buffer.initialize_unfilled()[..room];
+    match rustix::io::retry_on_intr(|| rustix::io::read(pipe, &mut *bytes)) {
+        Ok(count) => {
+            *left -= count;
+            buffer.advance(count);
+            Ok(())
         }
-        match rustix::io::read(&pipe.receiver, &mut buffer.initialize_unfilled()[..room]) {
-            Ok(count) => {
-                *left -= count;
-                buffer.advance(count);
-                Poll::Ready(Ok(()))
-            }
-            Err(rustix::io::Errno::AGAIN) => Poll::Ready(Ok(())),
-            Err(rustix::io::Errno::INTR) => {
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error.into())),
-        }
+        Err(rustix::io::Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -66,7 +66,7 @@ mod tests {
         fs::write(kept.join("file"), b"stays").unwrap();
         symlink(&kept, tree.join("a/link")).unwrap();
         fs::set_permissions(tree.join("a/b"), Permissions::from_mode(0o500)).unwrap();
-        fs::set_permissions(tree.join("a"), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(tree.join("a"), Permissions::from_mode(0o000)).unwrap();
         // Root may remove it anyway, so the part that needs it is called by itself.
         make_writable(CWD, &tree).unwrap();
         assert_eq!(fs::metadata(tree.join("a/b")).unwrap().permissions().mode() & 0o777, 0o700);

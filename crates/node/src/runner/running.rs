@@ -24,12 +24,12 @@ pub struct Handle {
     exit: watch::Receiver<Option<Exit>>,
 }
 
-/// How a command ended.
+/// How a command ended. A container has no signal: its code is then 128 and the number of the signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
-    /// The system ended it because it used more memory than its limit. Only containers tell.
+    /// The system ended it because it used more memory than its limit. Only containers tell, and not those of every engine.
     pub oom: bool,
 }
 

@@ -26,6 +26,8 @@ use std::process::{Command, Stdio};
 
 /// Changes with the form of the order: a node may run while its program is replaced.
 const VERSION: u32 = 1;
+/// Most orders are smaller, and are read at once.
+const ORDER_BYTES: usize = 8 << 10;
 /// The answer just before the execution.
 pub(super) const READY: u8 = b'R';
 
@@ -78,7 +80,7 @@ pub fn exec_shim(args: impl IntoIterator<Item = OsString>) -> Result<Infallible,
         |error: io::Error| ShimError::Misused(format!("standard input is not a node's socket: {error}"));
     // A copy that closes with the execution: the command gets another standard input.
     let mut node = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(misused)?);
-    let mut order = Vec::new();
+    let mut order = Vec::with_capacity(ORDER_BYTES);
     node.read_to_end(&mut order).map_err(misused)?;
     let failure = match serde_json::from_slice(&order) {
         Ok(order) => execute(order, &mut node),

@@ -8,11 +8,9 @@ pub enum StartError {
     /// The launch itself is wrong.
     #[error("{0}")]
     Invalid(String),
-    #[error(
-        "the command {command:?} was not found in PATH {path:?}; install it on the node, or give its full path"
-    )]
+    #[error("the command {command:?} was not found in PATH {path:?}; install it, or give its full path")]
     CommandNotFound { command: String, path: String },
-    #[error("the file {command:?} does not exist; install it on the node, or correct the path")]
+    #[error("the file {command:?} does not exist; install it, or correct the path")]
     FileNotFound { command: String },
     #[error("{command:?} cannot be executed: {why}")]
     NotExecutable { command: String, why: String },
@@ -56,6 +54,12 @@ impl StartError {
             | StartError::NoRoom { .. }
             | StartError::Other(_) => false,
         }
+    }
+
+    pub(super) fn taken(launch: &str) -> StartError {
+        StartError::Invalid(format!(
+            "a launch with the id {launch:?} already runs on this node; choose another id"
+        ))
     }
 
     /// An error of the file system while the launch was prepared. `doing` completes "cannot".

@@ -3,7 +3,7 @@
 //! The end of a launch that succeeds does not look through `/proc`: that takes milliseconds on a full machine. The sweeper looks
 //! once for all launches that ended in the last second.
 
-use super::cookies::{INSTANCE_COOKIE, LAUNCH_COOKIE, kill_all};
+use super::cookies::{INSTANCE_COOKIE, LAUNCH_COOKIE, Process, kill_all};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
 use std::io;
@@ -69,13 +69,14 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Kills all processes of the launch now.
-    pub(super) fn kill(&self) {
+    /// Kills all processes of the launch now. `session` is that of its command.
+    pub(super) fn kill(&self, session: i32) {
         let (instance, launch) = (&self.shared.instance, &self.launch);
-        let left = kill_all(
-            |environ| environ.has(INSTANCE_COOKIE, instance) && environ.has(LAUNCH_COOKIE, launch),
-            KILL_ROUNDS,
-        );
+        let is_of_launch = |process: &Process| {
+            process.session == session
+                || process.has_cookie(INSTANCE_COOKIE, instance) && process.has_cookie(LAUNCH_COOKIE, launch)
+        };
+        let left = kill_all(is_of_launch, KILL_ROUNDS);
         if left > 0 {
             tracing::warn!(launch, left, "processes of a launch do not die");
         }
@@ -101,18 +102,16 @@ impl Shared {
             }
             launches.ended = false;
             drop(launches);
-            kill_all(
-                |environ| self.is_left_over(environ.get(INSTANCE_COOKIE), environ.get(LAUNCH_COOKIE)),
-                KILL_ROUNDS,
-            );
+            kill_all(|process| self.is_left_over(process), KILL_ROUNDS);
             // More launches may end meanwhile; they are swept together.
             thread::sleep(PAUSE);
             launches = self.launches.lock();
         }
     }
 
-    fn is_left_over(&self, instance: Option<&[u8]>, launch: Option<&[u8]>) -> bool {
-        let Some(launch) = launch.and_then(|launch| std::str::from_utf8(launch).ok()) else { return false };
-        instance == Some(self.instance.as_bytes()) && !self.launches.lock().live.contains(launch)
+    fn is_left_over(&self, process: &Process) -> bool {
+        let launch = process.cookie(LAUNCH_COOKIE).and_then(|launch| std::str::from_utf8(launch).ok());
+        process.has_cookie(INSTANCE_COOKIE, &self.instance)
+            && launch.is_some_and(|launch| !self.launches.lock().live.contains(launch))
     }
 }

@@ -106,7 +106,7 @@ pub async fn limits_hold(fixture: &Fixture) {
 
 pub async fn the_directory_is_removed_with_closed_directories(fixture: &Fixture) {
     let mut launch = fixture.script(
-        "cd \"$(dirname \"$OUT_PIPE\")\" && cd work && mkdir -p a/b && echo x > a/b/file && ln -s / link && chmod 500 a/b && chmod 0 a",
+        "cd \"$(dirname \"$OUT_PIPE\")/work\" 2> /dev/null || exit 0; mkdir -p a/b && echo x > a/b/file && ln -s / link && chmod 500 a/b && chmod 0 a",
     );
     launch.outputs = vec!["out".to_owned()];
     let id = launch.id.clone();

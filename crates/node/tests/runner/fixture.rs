@@ -1,8 +1,10 @@
 //! A runner in a directory of its own, and ways to use it.
 
+use crate::podman::{IMAGE, Podman};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +12,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use towline_node::runner::{
-    Exit, Launch, Limits, OutputPipe, ProcessConfig, ProcessRunner, PullPolicy, Runner, Running, StartError,
+    ContainerConfig, ContainerRunner, Exit, Launch, Limits, OutputPipe, ProcessConfig, ProcessRunner,
+    PullPolicy, Runner, Running, StartError,
 };
 
 /// Time for what takes milliseconds on a machine that is not busy.
@@ -21,6 +24,8 @@ pub struct Fixture {
     pub runner: Arc<dyn Runner>,
     pub instance: String,
     pub image: Option<String>,
+    // After the runner: its guardian still needs the engine.
+    podman: Option<Podman>,
     root: TempDir,
     serial: AtomicUsize,
 }
@@ -41,7 +46,34 @@ impl Fixture {
         let root = tempfile::tempdir().unwrap();
         let instance = unique("node");
         let runner = Arc::new(ProcessRunner::new(config(root.path(), &instance)).unwrap());
-        Fixture { runner, instance, image: None, root, serial: AtomicUsize::new(0) }
+        Fixture { runner, instance, image: None, podman: None, root, serial: AtomicUsize::new(0) }
+    }
+
+    /// `None`, with a word on standard error, if this machine cannot run containers.
+    pub async fn container() -> Option<Fixture> {
+        let root = tempfile::tempdir().unwrap();
+        let instance = unique("node");
+        let podman = match Podman::start(root.path().join(&instance)) {
+            Ok(podman) => podman,
+            Err(reason) => {
+                let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
+                return None;
+            }
+        };
+        let runner =
+            ContainerRunner::connect(container_config(root.path(), &instance, &podman)).await.unwrap();
+        Some(Fixture {
+            runner: Arc::new(runner),
+            instance,
+            image: Some(IMAGE.to_owned()),
+            podman: Some(podman),
+            root,
+            serial: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn podman(&self) -> &Podman {
+        self.podman.as_ref().unwrap()
     }
 
     pub fn is_container(&self) -> bool {
@@ -166,6 +198,19 @@ pub fn config(root: &Path, instance: &str) -> ProcessConfig {
         instance: instance.to_owned(),
         shim: program("shim"),
         guardian: program("guardian"),
+    }
+}
+
+pub fn container_config(root: &Path, instance: &str, podman: &Podman) -> ContainerConfig {
+    ContainerConfig {
+        root: root.to_owned(),
+        instance: instance.to_owned(),
+        engine: Some(podman.address()),
+        guardian: vec![harness().into(), "guardian".into()],
+        network: Some("host".to_owned()),
+        is_read_only: false,
+        capabilities: Vec::new(),
+        cli: None,
     }
 }
 

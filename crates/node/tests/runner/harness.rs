@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 use towline_node::runner::{
-    Launch, Limits, ProcessConfig, ProcessRunner, PullPolicy, Runner, exec_shim, guard,
+    ContainerConfig, ContainerRunner, Launch, Limits, ProcessConfig, ProcessRunner, PullPolicy, Runner,
+    exec_shim, guard,
 };
 
 fn main() -> ExitCode {
@@ -15,8 +16,9 @@ fn main() -> ExitCode {
     let ended = match role.to_str() {
         Some("shim") => exec_shim(args).map(|_| ()).map_err(|error| error.to_string()),
         Some("guardian") => guard(args).map_err(|error| error.to_string()),
-        Some("node") => node(args).map_err(|error| error.to_string()),
-        _ => Err("the role is `shim`, `guardian` or `node`".to_owned()),
+        Some("node") => node(args, false).map_err(|error| error.to_string()),
+        Some("container-node") => node(args, true).map_err(|error| error.to_string()),
+        _ => Err("the role is `shim`, `guardian`, `node` or `container-node`".to_owned()),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -27,21 +29,40 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts a shell for each script, prints a line when all run, and works until it is killed. The arguments are the root, the instance
-/// and the scripts.
-fn node(mut args: impl Iterator<Item = OsString>) -> Result<(), Box<dyn std::error::Error>> {
+/// Starts a shell for each script, prints a line when all run, and works until it is killed. The arguments are the root, the instance,
+/// for containers the engine and the image, and the scripts.
+fn node(
+    mut args: impl Iterator<Item = OsString>,
+    in_containers: bool,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut next = || args.next().and_then(|arg| arg.into_string().ok());
     let (Some(root), Some(instance)) = (next(), next()) else {
         return Err("a root and an instance are missing".into());
     };
-    let program = |role: &str| vec!["/proc/self/exe".into(), role.into()];
+    let (root, program) = (root.into(), |role: &str| vec!["/proc/self/exe".into(), role.into()]);
     let (shim, guardian) = (program("shim"), program("guardian"));
-    let runner = ProcessRunner::new(ProcessConfig { root: root.into(), instance, shim, guardian })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let (runner, image): (Box<dyn Runner>, _) = if in_containers {
+            let (engine, image) = (next(), next());
+            let config = ContainerConfig {
+                root,
+                instance,
+                engine,
+                guardian,
+                network: Some("host".to_owned()),
+                is_read_only: false,
+                capabilities: Vec::new(),
+                cli: None,
+            };
+            (Box::new(ContainerRunner::connect(config).await?), image)
+        } else {
+            (Box::new(ProcessRunner::new(ProcessConfig { root, instance, shim, guardian })?), None)
+        };
         let mut all = Vec::new();
         while let Some(script) = next() {
-            let mut running = runner.start(launch(format!("node-{}", all.len()), script)).await?;
+            let launch = Launch { image: image.clone(), ..launch(format!("node-{}", all.len()), script) };
+            let mut running = runner.start(launch).await?;
             let mut first = [0; 1];
             tokio::io::AsyncReadExt::read_exact(&mut running.stdout, &mut first).await?;
             all.push(running);

@@ -31,7 +31,7 @@ pub async fn a_log_is_given_out_while_the_command_runs(fixture: &Fixture) {
         chunks.push(logs.next_chunk().await.unwrap());
     }
     // 20,000 lines with times are more than 500 KB.
-    assert!(chunks.len() >= 4, "{} chunks", chunks.len());
+    assert!(chunks.len() >= 2, "{} chunks", chunks.len());
     running.handle.kill();
     assert_eq!(logs.next_chunk().await, None);
     running.handle.wait().await;

@@ -1,11 +1,14 @@
 //! What every runner does, described once and shown for processes and for containers.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod container_only;
 mod environment;
 mod errors;
 mod fixture;
 mod logs;
 mod node_death;
 mod pipes;
+mod podman;
 mod process_only;
 mod stopping;
 
@@ -19,6 +22,17 @@ macro_rules! behaviours {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
                     crate::$module::$name(&crate::Fixture::process()).await;
+                }
+            )+)+
+        }
+
+        mod container {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    if let Some(fixture) = crate::Fixture::container().await {
+                        crate::$module::$name(&fixture).await;
+                    }
                 }
             )+)+
         }
@@ -48,7 +62,6 @@ behaviours! {
         an_input_that_is_never_opened_breaks,
         an_empty_input_ends,
         writers_may_come_one_after_the_other,
-        a_pipe_that_the_command_replaces_harms_nothing,
         much_data_needs_little_memory,
         a_command_that_nobody_reads_waits;
     stopping:

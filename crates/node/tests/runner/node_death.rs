@@ -8,31 +8,45 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use towline_node::runner::ProcessRunner;
 
-/// Commands that are hard to find: in another session, without output, deaf to signals, without an environment.
+/// Commands that are hard to find: in another session, without output, deaf to signals, without an environment. All of them sleep for
+/// a time by which the test knows them.
 const SCRIPTS: [&str; 4] = [
-    "echo ready; sleep 1000",
-    "setsid sleep 1000 < /dev/null > /dev/null 2>&1 & trap '' TERM HUP INT; echo ready; while :; do sleep 1000; done",
-    "(setsid sh -c 'setsid sleep 1000 & echo ready; wait' &) ; sleep 1000",
-    "env -i sleep 1000 & echo ready; wait",
+    "echo ready; sleep TIME",
+    "setsid sleep TIME < /dev/null > /dev/null 2>&1 & trap '' TERM HUP INT; echo ready; while :; do sleep TIME; done",
+    "(setsid sh -c 'setsid sleep TIME & echo ready; wait' &) ; sleep TIME",
+    "env -i sleep TIME & echo ready; wait",
 ];
 
 /// A node in a process of its own, with commands.
 struct Node {
     process: Child,
     instance: String,
+    /// The argument of the commands' `sleep`.
+    time: String,
 }
 
 impl Node {
     fn start(root: &Path) -> Node {
         let instance = unique("killed");
+        let digits: String = instance.bytes().map(|byte| char::from(b'0' + byte % 10)).collect();
+        let time = format!("1000.{digits}");
         let mut command = Command::new(harness());
-        command.arg("node").arg(root).arg(&instance).args(SCRIPTS);
+        command
+            .arg("node")
+            .arg(root)
+            .arg(&instance)
+            .args(SCRIPTS.map(|script| script.replace("TIME", &time)));
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        assert!(has_processes(&instance));
-        Node { process, instance }
+        let node = Node { process, instance, time };
+        assert!(node.has_processes());
+        node
+    }
+
+    fn has_processes(&self) -> bool {
+        has_processes(&self.instance) || !processes_with(&format!("sleep\0{}", self.time)).is_empty()
     }
 
     fn guardian(&self) -> Option<i32> {
@@ -52,8 +66,7 @@ impl Node {
     async fn leaves_nothing(&self, root: &Path) {
         let killed = now();
         let directory = root.join(&self.instance);
-        eventually("nothing is left of the node", || !has_processes(&self.instance) && !directory.exists())
-            .await;
+        eventually("nothing is left of the node", || !self.has_processes() && !directory.exists()).await;
         let took = now() - killed;
         assert!(took < Duration::from_secs(2), "the clean-up took {took:?}");
         eventually("the guardian ends too", || self.guardian().is_none()).await;
@@ -99,7 +112,7 @@ async fn the_next_node_cleans_up_when_the_guardian_died_too() {
     signal(guardian, Signal::STOP);
     node.kill();
     signal(guardian, Signal::KILL);
-    assert!(has_processes(&node.instance));
+    assert!(node.has_processes());
     // A directory that is not of a node stays.
     std::fs::create_dir(root.path().join("foreign")).unwrap();
 
@@ -108,4 +121,8 @@ async fn the_next_node_cleans_up_when_the_guardian_died_too() {
     assert!(!root.path().join(&node.instance).exists());
     assert!(root.path().join("foreign").exists());
     drop(runner);
+    // Only a guardian knows the sessions, so the command without an environment is left.
+    for pid in processes_with(&node.time) {
+        signal(pid, Signal::KILL);
+    }
 }

@@ -62,20 +62,6 @@ pub async fn writers_may_come_one_after_the_other(fixture: &Fixture) {
     assert_eq!(fixture.run(launch).await.outputs["out"], b"1\n2\n3\n4\n");
 }
 
-pub async fn a_pipe_that_the_command_replaces_harms_nothing(fixture: &Fixture) {
-    let victim = fixture.root().join("victim");
-    fs::write(&victim, b"untouched").unwrap();
-    let script = format!(
-        "rm \"$IN_PIPE\" \"$OUT_PIPE\" && ln -s {0} \"$IN_PIPE\" && ln -s {0} \"$OUT_PIPE\"",
-        victim.display()
-    );
-    let launch = with_pipes(fixture.script(&script), &["in"], &["out"]);
-    let ended = fixture.run_with(launch, &[("in", b"overwritten")]).await;
-    assert!(ended.exit.is_success(), "{ended:?}");
-    assert_eq!(fs::read(&victim).unwrap(), b"untouched");
-    assert_eq!(ended.outputs["out"], b"");
-}
-
 pub async fn much_data_needs_little_memory(fixture: &Fixture) {
     const BYTES: usize = 256 << 20;
     let launch = with_pipes(fixture.script("cat \"$IN_PIPE\" > \"$OUT_PIPE\""), &["in"], &["out"]);

@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, config, eventually, first_line, unique};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use towline_node::runner::{InstanceError, ProcessRunner, StartError};
+use towline_node::runner::{InstanceError, Launch, ProcessRunner, StartError};
 
 #[tokio::test]
 async fn a_signal_is_told_from_an_exit_code() {
@@ -61,6 +61,23 @@ async fn the_end_of_the_runner_ends_its_commands() {
     eventually("nothing is left", || !crate::fixture::has_processes(&instance) && !directory.exists()).await;
     assert_eq!(running.handle.wait().await.signal, Some(9));
     drop(root);
+}
+
+#[tokio::test]
+async fn a_pipe_that_the_command_replaces_harms_nothing() {
+    let fixture = Fixture::process();
+    let victim = fixture.root().join("victim");
+    fs::write(&victim, b"untouched").unwrap();
+    let script = format!(
+        "rm \"$IN_PIPE\" \"$OUT_PIPE\" && ln -s {0} \"$IN_PIPE\" && ln -s {0} \"$OUT_PIPE\"",
+        victim.display()
+    );
+    let launch =
+        Launch { inputs: vec!["in".to_owned()], outputs: vec!["out".to_owned()], ..fixture.script(&script) };
+    let ended = fixture.run_with(launch, &[("in", b"overwritten")]).await;
+    assert!(ended.exit.is_success(), "{ended:?}");
+    assert_eq!(fs::read(&victim).unwrap(), b"untouched");
+    assert_eq!(ended.outputs["out"], b"");
 }
 
 #[tokio::test]

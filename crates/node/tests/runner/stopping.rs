@@ -61,7 +61,7 @@ pub async fn dropping_the_start_kills(fixture: &Fixture) {
 }
 
 pub async fn stop_reaches_processes_that_left_the_group(fixture: &Fixture) {
-    let script = "trap 'exit 0' TERM; setsid sh -c 'trap \"\" TERM; echo ready; while :; do sleep 1000; done' & sleep 1000 & wait";
+    let script = "trap 'exit 0' TERM; env -i PATH=\"$PATH\" sleep 1000 & setsid sh -c 'trap \"\" TERM; echo ready; while :; do sleep 1000; done' & sleep 1000 & wait";
     let mut running = fixture.start(fixture.script(script)).await;
     assert_eq!(first_line(&mut running).await, "ready\n");
     running.handle.stop();

@@ -19,7 +19,7 @@ use super::shim::{Failure, Order, READY};
 use super::sweeper::{Live, Sweeper};
 use super::{Handle, InstanceError, Launch, OutputPipe, Runner, Running, StartError};
 use futures::future::BoxFuture;
-use spawner::Spawner;
+use spawner::{Spawned, Spawner};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -63,10 +63,10 @@ impl ProcessRunner {
     /// Cleans up after dead nodes in the same root, then starts the guardian. Blocks meanwhile.
     pub fn new(config: ProcessConfig) -> Result<ProcessRunner, InstanceError> {
         let instance = Arc::new(InstanceDirectory::create(&config.root, &config.instance)?);
-        let guardian = GuardianKeeper::start(config.guardian, Arc::clone(&instance))?;
+        let guardian = GuardianKeeper::start(config.guardian, None, Arc::clone(&instance))?;
         let fault = |what| move |source| InstanceError::Start { what, source };
         let sweeper = Sweeper::start(&instance.name).map_err(fault("the node's sweeper thread"))?;
-        let spawner = Spawner::start().map_err(fault("the node's spawner thread"))?;
+        let spawner = Spawner::start(guardian.lifeline()).map_err(fault("the node's spawner thread"))?;
         Ok(ProcessRunner { shim: config.shim, spawner, sweeper, _guardian: guardian, instance })
     }
 
@@ -76,12 +76,13 @@ impl ProcessRunner {
         if words.is_empty() {
             return Err(StartError::Invalid("the command is empty; name a program to run".to_owned()));
         }
-        let live = self.sweeper.enter(&launch.id).ok_or_else(|| taken(&launch.id))?;
+        let live = self.sweeper.enter(&launch.id).ok_or_else(|| StartError::taken(&launch.id))?;
         let shim = self.shim_command(&launch.id)?;
         let (instance, name) = (Arc::clone(&self.instance), self.instance.name.clone());
-        let prepared = spawn_blocking(move || Prepared::new(&instance.path, &name, launch, words, shim));
-        let prepared = prepared.await.map_err(broken)??;
-        prepared.start(&self.spawner, live).await
+        let spawner = self.spawner.clone();
+        let prepared =
+            spawn_blocking(move || Prepared::new(&instance.path, &name, launch, words, shim, &spawner));
+        prepared.await.map_err(broken)??.start(live).await
     }
 
     /// The shim gets only the cookies as its environment. What the command gets could disturb it, `LD_LIBRARY_PATH` for instance.
@@ -110,14 +111,14 @@ impl Runner for ProcessRunner {
     }
 }
 
-/// A launch whose directory and pipes exist, and whose process does not.
+/// A launch whose directory and pipes exist, and whose shim is being started.
 struct Prepared {
     directory: LaunchDirectory,
     pipes: Pipes,
     stdout: OutputPipe,
     stderr: OutputPipe,
     order: Vec<u8>,
-    command: Command,
+    spawned: Spawned,
     shim: UnixStream,
     stop_grace: Duration,
     /// For the explanation of a failed execution.
@@ -132,6 +133,7 @@ impl Prepared {
         launch: Launch,
         words: Vec<String>,
         mut command: Command,
+        spawner: &Spawner,
     ) -> Result<Prepared, StartError> {
         let (mut directory, pipes) = LaunchDirectory::create(instance, &launch, Modes::PRIVATE)?;
         let work = directory.work();
@@ -156,17 +158,19 @@ impl Prepared {
         let (stdout, stderr, shim) = ends()
             .map_err(|error| StartError::Other(format!("cannot make the pipes of the command: {error}")))?;
         let stop_grace = launch.stop_grace;
-        Ok(Prepared { directory, pipes, stdout, stderr, order, command, shim, stop_grace, program, path })
+        let spawned = spawner.spawn(command);
+        Ok(Prepared { directory, pipes, stdout, stderr, order, spawned, shim, stop_grace, program, path })
     }
 
-    async fn start(self, spawner: &Spawner, live: Live) -> Result<Running, StartError> {
-        let Prepared { directory, pipes, stdout, stderr, order, command, shim, stop_grace, program, path } =
+    async fn start(self, live: Live) -> Result<Running, StartError> {
+        let Prepared { directory, pipes, stdout, stderr, order, spawned, shim, stop_grace, program, path } =
             self;
         let work = directory.work();
-        let child = match spawner.spawn(command).await {
+        let child = match spawned.child().await {
             Ok(child) => child,
             Err(error) => {
-                remove(directory).await;
+                // Nobody waits if the runtime is shutting down.
+                let _ = spawn_blocking(move || drop(directory)).await;
                 return Err(StartError::Other(format!("cannot start the node's shim: {error}")));
             }
         };
@@ -219,18 +223,6 @@ async fn shake_hands(mut shim: UnixStream, order: &[u8]) -> Result<(), Option<Fa
         _ => &answer,
     };
     Err(serde_json::from_slice(reason).ok())
-}
-
-/// Removes the directory of a launch without blocking the runtime.
-async fn remove(directory: LaunchDirectory) {
-    // Nobody waits if the runtime is shutting down.
-    let _ = spawn_blocking(move || drop(directory)).await;
-}
-
-fn taken(launch: &str) -> StartError {
-    StartError::Invalid(format!(
-        "a launch with the id {launch:?} already runs on this node; choose another id"
-    ))
 }
 
 fn broken(error: JoinError) -> StartError {

@@ -4,13 +4,16 @@
 //! one lives as long as the runner.
 
 use super::child::Child;
+use crate::runner::guardian::Lifeline;
 use std::io;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use tokio::sync::oneshot;
 
-#[derive(Debug)]
+/// Clones are of the same thread. It ends with the last of them.
+#[derive(Debug, Clone)]
 pub(super) struct Spawner(Sender<Order>);
 
 struct Order {
@@ -19,24 +22,34 @@ struct Order {
 }
 
 impl Spawner {
-    pub(super) fn start() -> io::Result<Spawner> {
+    pub(super) fn start(lifeline: Arc<Lifeline>) -> io::Result<Spawner> {
         let (sender, orders) = mpsc::channel();
-        thread::Builder::new().name("node-spawner".to_owned()).spawn(move || run(&orders))?;
+        thread::Builder::new().name("node-spawner".to_owned()).spawn(move || run(&orders, &lifeline))?;
         Ok(Spawner(sender))
     }
 
-    /// Starts a process. Dropping the future kills it.
-    pub(super) async fn spawn(&self, command: Command) -> io::Result<Child> {
+    /// Starts a process soon. Dropping the answer kills it.
+    pub(super) fn spawn(&self, command: Command) -> Spawned {
         let (reply, spawned) = oneshot::channel();
-        let gone = || io::Error::other("the spawner thread has ended");
-        self.0.send(Order { command, reply }).map_err(|_| gone())?;
-        spawned.await.map_err(|_| gone())?
+        // If the thread has ended, the receiver sees that its sender is gone.
+        let _ = self.0.send(Order { command, reply });
+        Spawned(spawned)
     }
 }
 
-fn run(orders: &Receiver<Order>) {
+/// A process that starts soon.
+#[derive(Debug)]
+pub(super) struct Spawned(oneshot::Receiver<io::Result<Child>>);
+
+impl Spawned {
+    pub(super) async fn child(self) -> io::Result<Child> {
+        self.0.await.map_err(|_| io::Error::other("the spawner thread has ended"))?
+    }
+}
+
+fn run(orders: &Receiver<Order>, lifeline: &Arc<Lifeline>) {
     for Order { mut command, reply } in orders {
-        let child = command.spawn().and_then(Child::new);
+        let child = command.spawn().and_then(|process| Child::new(process, Arc::clone(lifeline)));
         // Closes the writing ends of the command's pipes, so that their ends can be seen.
         drop(command);
         // A child that nobody waits for is killed by its drop.

@@ -1,7 +1,7 @@
 //! The supervisor: the task that watches one process to its end.
 
 use super::child::Child;
-use super::{Control, Live, remove};
+use super::{Control, Live};
 use crate::runner::Exit;
 use crate::runner::directory::LaunchDirectory;
 use crate::runner::running::Demand;
@@ -23,18 +23,23 @@ impl Supervisor {
     pub(super) async fn run(mut self) {
         let demanded = self.wait().await;
         let Supervisor { mut child, control, mut directory, live, .. } = self;
+        child.signal(Signal::KILL);
+        if demanded == Demand::Run {
+            drop(live);
+        } else {
+            // Before the process is reaped: until then its session cannot be another's.
+            let session = child.session();
+            let _ = spawn_blocking(move || live.kill(session)).await;
+        }
         let exit = child.reap().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot take the exit of a process");
             Exit::default()
         });
         directory.end_pipes();
-        if demanded == Demand::Run {
-            drop(live);
-        } else {
-            let _ = spawn_blocking(move || live.kill()).await;
-        }
-        remove(directory).await;
-        control.exit.send_replace(Some(exit));
+        spawn_blocking(move || {
+            drop(directory);
+            control.exit.send_replace(Some(exit));
+        });
     }
 
     /// Waits for the end of the process and sends the signals that the caller demands. Returns the last demand.
