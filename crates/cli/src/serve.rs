@@ -1,6 +1,6 @@
 //! `towline serve`: starts the server.
 
-use crate::compute::node::{NodeSetup, process_node};
+use crate::compute::node::{Containers, NodeSetup, make_node};
 use crate::output;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
@@ -99,7 +99,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
         tokio::spawn(async move {
             let server = Server::open(settings).await?;
             greet(&server);
-            let node = node(&server)?;
+            let node = node(&server).await?;
             server
                 .run_beside(|stop| async move {
                     let stop = async { drop(stop.await) };
@@ -117,9 +117,10 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
 }
 
 /// The node inside the server.
-fn node(server: &Server) -> anyhow::Result<Option<Node>> {
+async fn node(server: &Server) -> anyhow::Result<Option<Node>> {
     let settings = server.settings();
-    if settings.compute_runner() == ComputeRunner::Off {
+    let runner = settings.compute_runner();
+    if runner == ComputeRunner::Off {
         return Ok(None);
     }
     let url = server.client_url();
@@ -137,10 +138,15 @@ fn node(server: &Server) -> anyhow::Result<Option<Node>> {
         pool: compute.pool.clone(),
         slots: u32::try_from(compute.slots).unwrap_or(u32::MAX),
         directory: compute.directory.clone(),
+        containers: (runner == ComputeRunner::Container).then(|| Containers {
+            engine: compute.engine.clone(),
+            network: compute.network.clone(),
+            cli: compute.cli.clone(),
+        }),
         url,
         ca_file,
     };
-    process_node(setup, client).map(Some)
+    make_node(setup, client).await.map(Some)
 }
 
 /// Where it listens (the first line, for scripts), where the data is, and commands to try.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use towline_api::Client;
 use towline_api::compute::NodeShown;
-use towline_node::runner::{ProcessConfig, ProcessRunner, Runner};
+use towline_node::runner::{ContainerConfig, ContainerRunner, ProcessConfig, ProcessRunner, Runner};
 use towline_node::{Node, NodeOptions, new_instance};
 use towline_server::{Settings, logging};
 
@@ -29,6 +29,8 @@ pub enum NodesCommand {
 pub enum RunnerKind {
     /// As processes of this machine, with the rights of this user.
     Process,
+    /// In containers of Docker or Podman.
+    Container,
 }
 
 /// Run runs, services and triggers of a server on this machine.
@@ -49,6 +51,15 @@ pub struct NodeArgs {
     /// How it runs programs.
     #[arg(long, value_name = "RUNNER", default_value = "process")]
     runner: RunnerKind,
+    /// Address of the container engine, unix:///path or http://host:port [default: $DOCKER_HOST, or the socket of Docker or Podman].
+    #[arg(long, value_name = "ADDRESS", help_heading = "Containers")]
+    engine: Option<String>,
+    /// Network of the containers, for example host [default: the engine's].
+    #[arg(long, value_name = "NETWORK", help_heading = "Containers")]
+    network: Option<String>,
+    /// A statically linked `towline` to mount into the containers.
+    #[arg(long, value_name = "FILE", help_heading = "Containers")]
+    container_cli: Option<PathBuf>,
     /// The name of the node [default: the name of this machine].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -63,28 +74,52 @@ pub struct NodeSetup {
     pub pool: String,
     pub slots: u32,
     pub directory: Option<PathBuf>,
+    /// `None`: as processes.
+    pub containers: Option<Containers>,
     pub url: String,
     pub ca_file: Option<PathBuf>,
 }
 
-/// Makes a node with a process runner. Cleans up after nodes that died.
-pub fn process_node(setup: NodeSetup, client: Client) -> anyhow::Result<Node> {
+/// How containers are run.
+#[derive(Debug, Clone, Default)]
+pub struct Containers {
+    pub engine: Option<String>,
+    pub network: Option<String>,
+    pub cli: Option<PathBuf>,
+}
+
+/// Makes a node. Cleans up after nodes that died.
+pub async fn make_node(setup: NodeSetup, client: Client) -> anyhow::Result<Node> {
     let instance = new_instance();
     let program = |role: &str| vec![OsString::from("/proc/self/exe"), OsString::from(role)];
-    let config = ProcessConfig {
-        root: setup.directory.unwrap_or_else(default_directory),
-        instance: instance.clone(),
-        shim: program(SHIM),
-        guardian: program(GUARDIAN),
+    let root = setup.directory.unwrap_or_else(default_directory);
+    let guardian = program(GUARDIAN);
+    let (kind, runner): (_, Arc<dyn Runner>) = match setup.containers {
+        None => {
+            let config = ProcessConfig { root, instance: instance.clone(), shim: program(SHIM), guardian };
+            ("process", Arc::new(ProcessRunner::new(config).context("cannot start the process runner")?))
+        }
+        Some(Containers { engine, network, cli }) => {
+            let config = ContainerConfig {
+                root,
+                instance: instance.clone(),
+                engine,
+                guardian,
+                network,
+                is_read_only: false,
+                capabilities: Vec::new(),
+                cli,
+            };
+            let runner = ContainerRunner::connect(config).await.context("cannot use the container engine")?;
+            ("container", Arc::new(runner))
+        }
     };
-    let runner: Arc<dyn Runner> =
-        Arc::new(ProcessRunner::new(config).context("cannot start the process runner")?);
     let name = setup.name.unwrap_or_else(machine_name);
     let options = NodeOptions {
         name,
         instance,
         pool: setup.pool,
-        runner: "process",
+        runner: kind,
         slots: setup.slots,
         url: setup.url,
         ca_file: setup.ca_file,
@@ -132,11 +167,15 @@ pub fn run(args: NodeArgs, connection: &Connection) -> Result<(), Failure> {
                     pool: args.pool,
                     slots: args.slots,
                     directory: args.directory,
+                    containers: (args.runner == RunnerKind::Container).then_some(Containers {
+                        engine: args.engine,
+                        network: args.network,
+                        cli: args.container_cli,
+                    }),
                     url,
                     ca_file,
                 };
-                let RunnerKind::Process = args.runner;
-                let node = process_node(setup, client)?;
+                let node = make_node(setup, client).await?;
                 let (mut terminate, mut interrupt) =
                     (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
                 node.run(async {

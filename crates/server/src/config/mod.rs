@@ -80,6 +80,11 @@ pub struct ComputeSettings {
     pub pool: String,
     /// Where processes have their directories. `None`: in the directory for temporary files.
     pub directory: Option<PathBuf>,
+    /// The address of the container engine. `None`: the usual one.
+    pub engine: Option<String>,
+    pub network: Option<String>,
+    /// A statically linked `towline` for containers.
+    pub cli: Option<PathBuf>,
 }
 
 /// How the node inside the server runs programs.
@@ -87,12 +92,21 @@ pub struct ComputeSettings {
 pub enum ComputeRunner {
     Off,
     Process,
+    Container,
 }
 
 impl Default for ComputeSettings {
     fn default() -> ComputeSettings {
         let pool = towline_api::compute::POOL_DEFAULT.to_owned();
-        ComputeSettings { runner: None, slots: 16, pool, directory: None }
+        ComputeSettings {
+            runner: None,
+            slots: 16,
+            pool,
+            directory: None,
+            engine: None,
+            network: None,
+            cli: None,
+        }
     }
 }
 

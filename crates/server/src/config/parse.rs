@@ -32,7 +32,8 @@ pub(super) fn compute_runner(value: &str) -> Result<ComputeRunner, String> {
     match value {
         "off" => Ok(ComputeRunner::Off),
         "process" => Ok(ComputeRunner::Process),
-        _ => Err("use process or off".to_owned()),
+        "container" => Ok(ComputeRunner::Container),
+        _ => Err("use process, container or off".to_owned()),
     }
 }
 

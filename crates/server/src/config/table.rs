@@ -117,13 +117,19 @@ settings! {
     "collection_grace", Value("DURATION"), Text("10m"), |s, v| s.collection.grace = parse::millis(v, Millis::seconds(1), Millis::days(30))?,
         "Minimum age of such an object: an item that is being submitted may still refer to it";
     "compute", Value("RUNNER"), Described("`process` on a loopback address, `off` on others"), |s, v| s.compute.runner = Some(parse::compute_runner(v)?),
-        "How this server runs runs, services and triggers: process (as processes of this machine, with the rights of the server's user) or off";
+        "How this server runs runs, services and triggers: process (as processes of this machine, with the rights of the server's user), container (in containers of Docker or Podman) or off";
     "compute_slots", Value("COUNT"), Text("16"), |s, v| s.compute.slots = parse::number(v, 1, 10_000)?,
         "How many runs, replicas and slots of triggers this server runs at once";
     "compute_pool", Value("POOL"), Text("default"), |s, v| s.compute.pool = v.to_owned(),
         "The pool whose runs, services and triggers this server runs";
     "compute_directory", Value("DIRECTORY"), Described("a directory for temporary files"), |s, v| s.compute.directory = Some(parse::directory(v)?),
         "Where the processes of runs and services have their working directories and pipes";
+    "compute_engine", Value("ADDRESS"), Described("`$DOCKER_HOST`, or the socket of Docker or Podman"), |s, v| s.compute.engine = Some(v.to_owned()),
+        "Address of the container engine: unix:///path or http://host:port";
+    "compute_network", Value("NETWORK"), Described("the engine's"), |s, v| s.compute.network = Some(v.to_owned()),
+        "Network of the containers, for example host. A container must be able to reach the address of the server";
+    "compute_cli", Value("FILE"), DefaultValue::None, |s, v| s.compute.cli = Some(v.into()),
+        "A statically linked towline to mount into the containers";
     "s3_endpoint", Value("URL"), Variable("AWS_ENDPOINT_URL"), |s, v| s.buffers.endpoint = Some(parse::s3_endpoint(v)?),
         "URL of an S3-compatible service, like https://host:9000. Without one, AWS is used";
     "s3_region", Value("REGION"), Variable("AWS_REGION"), |s, v| s.buffers.region = Some(v.to_owned()),

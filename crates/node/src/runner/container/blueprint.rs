@@ -20,7 +20,7 @@ pub(super) const ROOT_LABEL: &str = "towline.root";
 const LAUNCH_LABEL: &str = "towline.launch";
 
 /// Where a container finds the launch directory.
-const MOUNT: &str = "/towline";
+pub(super) const MOUNT: &str = "/towline";
 const CLI: &str = "/usr/local/bin/towline";
 
 pub(super) fn container_name(instance: &str, launch: &str) -> String {

@@ -10,11 +10,13 @@ mod streams;
 mod supervisor;
 
 use super::directory::{LaunchDirectory, Modes, Pipes};
+use super::environment::Places;
 use super::guardian::GuardianKeeper;
 use super::instance::InstanceDirectory;
 use super::{Handle, InstanceError, Launch, Runner, Running, StartError};
 use engine::Engine;
 use futures::future::BoxFuture;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,5 +115,10 @@ impl ContainerRunner {
 impl Runner for ContainerRunner {
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Running, StartError>> {
         Box::pin(self.start_container(launch))
+    }
+
+    fn variables(&self, launch: &Launch) -> BTreeMap<String, String> {
+        let bare = Launch { environment: BTreeMap::new(), ..launch.clone() };
+        Places { directory: blueprint::MOUNT, work: None }.environment(&bare, &self.shared.instance.name)
     }
 }
