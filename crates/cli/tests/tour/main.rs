@@ -42,6 +42,7 @@ pages! {
     backup "docs/backup.md",
     buffers "docs/buffers.md",
     cli "docs/cli.md",
+    compute "docs/compute.md",
     events "docs/events.md",
     export_import "docs/export-import.md",
     flow_control "docs/flow-control.md",

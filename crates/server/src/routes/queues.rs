@@ -85,11 +85,12 @@ async fn change_and_show(
     respond.with(&QueueShown::new(&queue, &counts, oldest_ready))
 }
 
-/// List queues in order of name. The list contains the queues that the token may read.
+/// List queues in order of name. The list contains the queues that the token may read, but not the server's own.
 #[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues", security(("token" = ["any"])),
     params(
         ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
         ("limit" = Option<usize>, Query, description = "Maximum number of entries, up to 1000. Default: 100", minimum = 1, maximum = 1000),
+        ("system" = Option<bool>, Query, description = "Also list the server's own queues, whose names begin with `towline:`"),
     ),
     responses(
         (status = 200, description = "A page.", body = QueuePage),
@@ -101,12 +102,15 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Response, ProblemResponse> {
     let after: Option<QueueName> = query.parse("cursor")?;
-    let limit = query.limit()?;
+    let (limit, system) = (query.limit()?, query.flag("system")?);
     query.end()?;
     let views = app.broker.store().queues(after, limit).await?;
     let next = (views.len() == limit).then(|| views.last().map(|view| view.queue.name.to_string())).flatten();
-    let queues: Vec<QueueShown> =
-        views.iter().filter(|view| caller.may(&view.queue.name, Right::Read)).map(describe).collect();
+    let is_listed = |view: &&QueueView| {
+        let name = &view.queue.name;
+        (system || !name.as_str().starts_with(SYSTEM_QUEUES)) && caller.may(name, Right::Read)
+    };
+    let queues: Vec<QueueShown> = views.iter().filter(is_listed).map(describe).collect();
     let count = queues.len();
     respond.with_many(&QueuePage { queues, next }, count)
 }
