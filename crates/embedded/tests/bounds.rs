@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use towline_conformance::ReferenceStore;
-use towline_domain::kv::KvCommand;
+use towline_domain::kv::{KvCommand, RECORD_OVERHEAD_BYTES};
 use towline_domain::{FieldSet, Item, ItemId, Json, Order, Policy, ScoreWeights, Timestamp, limits};
 use towline_embedded::{Embedded, Options};
 use towline_store::{Filter, Operation, ReceiveCall, Store, StoreError};
@@ -206,8 +206,8 @@ fn a_filter_with_more_tags_than_an_item_can_have_is_refused() {
 #[test]
 fn a_smaller_value_replaces_a_larger_one_at_the_limit() {
     let directory = tempfile::tempdir().unwrap();
-    // Clients may fill 1000 bytes of it.
-    let options = Options { kv_bytes_max: 1328, ..options(64 << 10) };
+    // Clients may fill three quarters of it: 1000 bytes and the overhead of a record.
+    let options = Options { kv_bytes_max: 1328 + 4 * RECORD_OVERHEAD_BYTES / 3, ..options(64 << 10) };
     let store = Embedded::open(directory.path(), options, clock()).unwrap();
     let set = |key: &str, bytes: usize| {
         let command = KvCommand::Set { value: vec![7; bytes].into(), ttl: None };

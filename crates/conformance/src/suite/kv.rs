@@ -5,7 +5,7 @@ use super::operations::*;
 use super::rig::*;
 use bytes::Bytes;
 use futures::executor::block_on;
-use towline_domain::kv::{KvAnswer, KvCommand, KvRecord, SCHEDULES, TOKENS};
+use towline_domain::kv::{KvAnswer, KvCommand, KvRecord, RECORD_OVERHEAD_BYTES, SCHEDULES, TOKENS};
 use towline_domain::{Millis, limits};
 use towline_store::{KvPage, Operation, Reply};
 
@@ -216,8 +216,9 @@ pub(super) fn replace_succeeds_only_if_the_record_has_the_seen_value(harness: &d
 }
 
 pub(super) fn clients_cannot_fill_the_room_of_the_servers_own_records(harness: &dyn Harness) {
-    let Some(rig) = Rig::with_room_for_records(harness, 16_000) else { return };
-    // Records of 200 bytes, until the store refuses one.
+    let bytes_max = 80 * (200 + RECORD_OVERHEAD_BYTES);
+    let Some(rig) = Rig::with_room_for_records(harness, bytes_max) else { return };
+    // Records of 200 bytes and the overhead, until the store refuses one.
     let fill = |prefix: &str| {
         let key = |n: usize| format!("{prefix}{n:02}");
         let set = |n: usize| rig.kv(&key(n), set(vec![7; 198 - prefix.len()], None));
