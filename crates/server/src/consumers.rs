@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use towline_api::ConsumerShown;
-use towline_domain::{ItemId, QueueName, Timestamp};
+use towline_domain::{ItemId, Lease, LeaseToken, QueueName, Timestamp};
 
 /// Queues with consumers.
 const QUEUES_MAX: usize = 1000;
@@ -50,6 +50,7 @@ struct Consumer {
 
 #[derive(Debug)]
 struct HeldLease {
+    token: LeaseToken,
     queue: QueueName,
     consumer: ConsumerKey,
     deadline: Timestamp,
@@ -105,14 +106,22 @@ impl Consumers {
         Receiving { consumers: self, queue: queue.clone(), key }
     }
 
-    /// Notes the new deadline of a lease, or its end.
-    pub(crate) fn settled(&self, id: ItemId, deadline: Option<Timestamp>) {
+    /// Notes the new deadline of a lease, or its end. A lease that another one has followed is of no interest.
+    pub(crate) fn settled(&self, id: ItemId, token: LeaseToken, deadline: Option<Timestamp>) {
         let mut seen = self.0.lock();
-        match (deadline, seen.leases.get_mut(&id)) {
+        match (deadline, seen.leases.get_mut(&id).filter(|lease| lease.token == token)) {
             (Some(deadline), Some(lease)) => lease.deadline = deadline,
             (None, Some(_)) => drop(seen.leases.remove(&id)),
             (_, None) => {}
         }
+    }
+
+    /// Leases in flight, as far as this server knows. A lease may have ended without a call of its holder.
+    pub(crate) fn leases(&self, queue: &QueueName, now: Timestamp) -> Vec<(ItemId, LeaseToken)> {
+        let mut seen = self.0.lock();
+        seen.leases.retain(|_, lease| lease.deadline > now);
+        let of_queue = seen.leases.iter().filter(|(_, lease)| lease.queue == *queue);
+        of_queue.map(|(id, lease)| (*id, lease.token)).collect()
     }
 
     /// The consumers of a queue, the latest receive first.
@@ -152,17 +161,19 @@ impl Receiving<'_> {
     }
 
     /// Notes the leases of the delivered items.
-    pub(crate) fn received(&self, leases: impl Iterator<Item = (ItemId, Timestamp)>, now: Timestamp) {
+    pub(crate) fn received<'l>(&self, leases: impl Iterator<Item = (ItemId, &'l Lease)>, now: Timestamp) {
         let mut seen = self.consumers.0.lock();
-        let mut count = 0;
-        for (id, deadline) in leases {
+        let (mut count, mut purged) = (0, false);
+        for (id, Lease { token, deadline, .. }) in leases {
             count += 1;
-            if seen.leases.len() >= LEASES_MAX {
+            // Once a call: it looks at all leases, and other receives and settles wait meanwhile.
+            if seen.leases.len() >= LEASES_MAX && !std::mem::replace(&mut purged, true) {
                 seen.leases.retain(|_, lease| lease.deadline > now);
             }
-            if seen.leases.len() < LEASES_MAX {
+            if seen.leases.len() < LEASES_MAX || seen.leases.contains_key(&id) {
                 let (queue, consumer) = (self.queue.clone(), self.key.clone());
-                seen.leases.insert(id, HeldLease { queue, consumer, deadline });
+                let lease = HeldLease { token: *token, queue, consumer, deadline: *deadline };
+                seen.leases.insert(id, lease);
             }
         }
         if let Some(consumer) = seen.consumer(&self.queue, &self.key) {
@@ -190,11 +201,24 @@ impl Drop for Receiving<'_> {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use towline_domain::Millis;
+
+    fn lease(token: u128, deadline: u64) -> Lease {
+        Lease {
+            token: LeaseToken(uuid::Uuid::from_u128(token)),
+            deadline: Timestamp(deadline),
+            visibility: Millis(100),
+            unacknowledged: false,
+            renewals: 0,
+            buffers: None,
+        }
+    }
 
     fn receive(consumers: &Consumers, queue: &str, client: &str, at: u64, items: &[ItemId]) {
         let (queue, client) = (queue.parse().unwrap(), ClientName(client.to_owned()));
         let receiving = consumers.begin(&queue, &Caller::without_token(), client, Timestamp(at));
-        receiving.received(items.iter().map(|id| (*id, Timestamp(at + 100))), Timestamp(at));
+        let lease = lease(u128::from(at), at + 100);
+        receiving.received(items.iter().map(|id| (*id, &lease)), Timestamp(at));
     }
 
     #[test]
@@ -222,8 +246,35 @@ mod tests {
         receive(&consumers, "jobs", "worker", 0, &ids);
         let in_flight = |at| consumers.of(&"jobs".parse().unwrap(), Timestamp(at))[0].in_flight;
         assert_eq!(in_flight(99), 3);
-        consumers.settled(ids[0], None);
-        consumers.settled(ids[1], Some(Timestamp(200)));
+        let token = lease(0, 0).token;
+        consumers.settled(ids[0], token, None);
+        consumers.settled(ids[1], token, Some(Timestamp(200)));
         assert_eq!((in_flight(99), in_flight(100), in_flight(200)), (2, 1, 0));
+    }
+
+    #[test]
+    fn a_call_with_an_old_lease_leaves_the_new_one_in_flight() {
+        let consumers = Consumers::default();
+        let (queue, id) = ("jobs".parse().unwrap(), ItemId::derive(7, Timestamp(1), 1));
+        receive(&consumers, "jobs", "worker", 0, &[id]);
+        receive(&consumers, "jobs", "worker", 50, &[id]);
+        consumers.settled(id, lease(0, 0).token, None);
+        consumers.settled(id, lease(0, 0).token, Some(Timestamp(1000)));
+        let in_flight = |at| consumers.of(&queue, Timestamp(at))[0].in_flight;
+        assert_eq!((in_flight(149), in_flight(150)), (1, 0));
+    }
+
+    #[test]
+    fn a_receive_looks_at_all_leases_once() {
+        let consumers = Consumers::default();
+        let ids = |from: u32, count: u32| -> Vec<ItemId> {
+            (from..from + count).map(|nth| ItemId::derive(7, Timestamp(1), nth.into())).collect()
+        };
+        receive(&consumers, "jobs", "worker", 0, &ids(0, LEASES_MAX as u32));
+        // Nothing has lapsed, so looking again finds no room either. Looking for each item would take minutes.
+        receive(&consumers, "jobs", "worker", 1, &ids(200_000, 10_000));
+        assert_eq!(consumers.leases(&"jobs".parse().unwrap(), Timestamp(1)).len(), LEASES_MAX);
+        receive(&consumers, "jobs", "worker", 100, &ids(300_000, 10_000));
+        assert_eq!(consumers.leases(&"jobs".parse().unwrap(), Timestamp(100)).len(), 10_000);
     }
 }

@@ -13,8 +13,14 @@ use towline_api::{
 };
 use towline_domain::change::Answer;
 use towline_domain::command::NewQueue;
-use towline_domain::{Command, Context, Policy, PolicyPatch, Queue, QueueId, QueueName, Refusal, decide};
+use towline_domain::{
+    Command, Context, FieldSet, Policy, PolicyPatch, Queue, QueueId, QueueName, Refusal, decide,
+};
 use towline_store::{Operation, OperationError, QueueView};
+
+/// Leases that are looked up at once, and how often for one request.
+const LEASES_READ: usize = 1000;
+const LEASE_READS_MAX: usize = 10;
 
 pub(super) async fn find(app: &App, queue: QueueName) -> Result<QueueView, ProblemResponse> {
     let found = app.broker.store().queue(queue.clone()).await?;
@@ -233,12 +239,31 @@ pub(super) async fn show(
     caller: Caller,
     QueuePath(queue): QueuePath,
 ) -> Result<Response, ProblemResponse> {
+    forget_ended_leases(&app, &queue).await?;
     let mut consumers = app.consumers.of(&queue, app.now());
     if !caller.may(&queue, Right::Admin) {
         consumers.iter_mut().for_each(|consumer| consumer.token = None);
     }
     let view = find(&app, queue).await?;
     respond.with(&QueueShown { consumers, ..describe(&view) })
+}
+
+/// Forgets leases that ended without a call of their holder: another client cancelled, paused, moved or deleted the item.
+async fn forget_ended_leases(app: &App, queue: &QueueName) -> Result<(), ProblemResponse> {
+    let leases = app.consumers.leases(queue, app.now());
+    for some in leases.chunks(LEASES_READ).take(LEASE_READS_MAX) {
+        let ids = some.iter().map(|(id, _)| *id).collect();
+        let found = app.broker.store().get(ids, FieldSet::HEADS).await?;
+        for ((id, token), found) in some.iter().zip(found) {
+            let holds = found.is_some_and(|stored| {
+                stored.queue == *queue && stored.item.head.lease().is_some_and(|lease| lease.token == *token)
+            });
+            if !holds {
+                app.consumers.settled(*id, *token, None);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Delete a queue and its items. With unfinished items, `force` is required.

@@ -69,7 +69,7 @@ fn parse(queue: QueueName, body: ReceiveRequest) -> Result<Parsed, ProblemRespon
     })?;
     let form = body.payload_as.as_deref().map_or(Ok(Form::default()), Form::parse)?;
     let request = towline_broker::ReceiveRequest {
-        queue: queue.clone(),
+        queue,
         max,
         wait: body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.into_domain("wait")?))?,
         visibility: body.visibility_timeout.map(|span| span.into_domain("visibility_timeout")).transpose()?,

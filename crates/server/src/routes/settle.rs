@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 use towline_api::{Action, Element, SettleAnswer, SettleBody, SettleRequest, Settled, Text};
 use towline_broker::entropy;
 use towline_domain::change::Answer;
-use towline_domain::{HandOff, ItemId, LeaseCall, Refusal, Trace, limits};
+use towline_domain::{HandOff, ItemId, LeaseCall, LeaseToken, Refusal, Trace, limits};
 use towline_store::{Answered, Operation, Reply, StoreError};
 
 /// The golden ratio. Its multiples are spread evenly, so each call of a batch gets another jitter seed.
@@ -43,7 +43,7 @@ pub(super) async fn settle(
     let named: Vec<ItemId> = good.filter_map(|action| action.id.clone()?.into_domain("id").ok()).collect();
     let hidden: HashSet<ItemId> =
         caller.hidden_items(&app, &named, Right::Receive).await?.into_iter().collect();
-    let Prepared { mut batch, ids, invalid } =
+    let Prepared { mut batch, ids, leases, invalid } =
         run_blocking_if_large(count * 64, || prepare(body.actions, &caller, &hidden));
     let calls = batch.iter_mut().filter_map(|operation| match operation {
         Operation::Lease { call, .. } => Some(&mut **call),
@@ -56,11 +56,12 @@ pub(super) async fn settle(
     };
     let answers = if batch.is_empty() { Vec::new() } else { app.broker.update(batch).await? };
     drop(span);
-    let results = batch_results(invalid, answers, |index, answer| match ids.get(index) {
-        Some(&id) => Ok(result(&app, id, answer)
-            .unwrap_or_else(|problem| Settled::refused(Some(id.into()), problem.into_element_error()))),
-        None => Err(unexpected()),
-    })?;
+    let results =
+        batch_results(invalid, answers, |index, answer| match (ids.get(index), leases.get(index)) {
+            (Some(&id), Some(&lease)) => Ok(result(&app, (id, lease), answer)
+                .unwrap_or_else(|problem| Settled::refused(Some(id.into()), problem.into_element_error()))),
+            _ => Err(unexpected()),
+        })?;
     respond.with_many(&SettleAnswer { results }, count)
 }
 
@@ -69,13 +70,16 @@ struct Prepared {
     batch: Vec<Operation>,
     /// The items of `batch`, in the same order.
     ids: Vec<ItemId>,
+    /// Their leases.
+    leases: Vec<LeaseToken>,
     /// For each call of the request, the result if it does not go to the store.
     invalid: Vec<Option<Settled>>,
 }
 
 fn prepare(actions: Vec<Element<Action>>, caller: &Caller, hidden: &HashSet<ItemId>) -> Prepared {
     let seed = entropy::number();
-    let mut prepared = Prepared { batch: Vec::new(), ids: Vec::new(), invalid: Vec::new() };
+    let (batch, ids, leases, invalid) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut prepared = Prepared { batch, ids, leases, invalid };
     for (index, Element(action)) in actions.into_iter().enumerate() {
         let action = match action {
             Ok(action) => action,
@@ -89,6 +93,7 @@ fn prepare(actions: Vec<Element<Action>>, caller: &Caller, hidden: &HashSet<Item
         let seed = seed.wrapping_add((index as u64).wrapping_mul(SEED_STEP));
         let invalid = match prepare_one(action, seed, caller, hidden) {
             Ok((id, call)) => {
+                prepared.leases.push(call.token);
                 prepared.batch.push(Operation::Lease { id, call: Box::new(call) });
                 prepared.ids.push(id);
                 None
@@ -144,18 +149,22 @@ async fn prepare_hand_offs<'a>(
     Ok(())
 }
 
-fn result(app: &App, id: ItemId, answer: Answered) -> Result<Settled, ProblemResponse> {
+fn result(
+    app: &App,
+    (id, lease): (ItemId, LeaseToken),
+    answer: Answered,
+) -> Result<Settled, ProblemResponse> {
     match answer? {
         Reply::Answer(Answer::State(state)) => {
-            app.consumers.settled(id, None);
+            app.consumers.settled(id, lease, None);
             Ok(Settled::state(id, state))
         }
         Reply::Answer(Answer::HandedOff(handed_off)) => {
-            app.consumers.settled(id, None);
+            app.consumers.settled(id, lease, None);
             Ok(Settled::handed_off(id, handed_off.items.into_iter().map(|item| item.id)))
         }
         Reply::Answer(Answer::Leased { deadline }) => {
-            app.consumers.settled(id, Some(deadline));
+            app.consumers.settled(id, lease, Some(deadline));
             Ok(Settled::held(id, deadline))
         }
         _ => Err(unexpected()),
@@ -195,7 +204,8 @@ pub(super) async fn settle_one(
         Some(traces) => traces.settle(&request_span, &app, verb.name(), &[id]).await,
         None => None,
     };
+    let lease = call.token;
     let answer = app.broker.update(vec![Operation::Lease { id, call: Box::new(call) }]).await?.pop();
     drop(span);
-    respond.with(&result(&app, id, answer.ok_or(StoreError::Closed)?)?)
+    respond.with(&result(&app, (id, lease), answer.ok_or(StoreError::Closed)?)?)
 }

@@ -71,3 +71,19 @@ async fn a_queue_shows_its_consumers_and_what_is_in_flight() {
     assert_eq!(waiting.await.unwrap(), 1);
     assert_eq!(figures(&of(&consumers(&server).await, "worker-2")), [2, 2, 0]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_that_another_client_takes_away_is_no_longer_in_flight() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"visibility_timeout": "1h"})).await;
+    let made = server.submit("jobs", json!([{}, {}, {}, {}])).await;
+    assert_eq!(receive(&server.client(), 4).await.len(), 4);
+    let in_flight = async || consumers(&server).await[0]["in_flight"].clone();
+    assert_eq!(in_flight().await, 4);
+    server.act(&made[0], "cancel", json!({})).await.success();
+    assert_eq!(in_flight().await, 3);
+    server.delete(&format!("/v1/items/{}?force=true", made[1])).await.success();
+    assert_eq!(in_flight().await, 2);
+    server.delete("/v1/queues/jobs/items?state=processing&force=true").await.success();
+    assert_eq!(in_flight().await, 0);
+}
