@@ -63,8 +63,9 @@ impl PutQueue {
     pub fn fixed_differences(&self, queue: &Queue) -> Result<Vec<SettingChange>, Refusal> {
         let mut differs = Vec::new();
         if self.schema != SchemaBody::default() {
-            Schema::try_from(self.schema.clone())?;
-            let (before, after) = (json(&SchemaBody::from(&queue.schema)), json(&self.schema));
+            // The stored schema has the names in order. The order of the body means nothing.
+            let schema = Schema::try_from(self.schema.clone())?;
+            let (before, after) = (json(&SchemaBody::from(&queue.schema)), json(&SchemaBody::from(&schema)));
             differs = SettingChange::between("schema.", &before, &after);
         }
         let order = self.policy.order.clone().map(Order::try_from).transpose()?;

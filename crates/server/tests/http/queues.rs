@@ -195,6 +195,19 @@ async fn a_server_may_create_queues_at_their_first_submit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_apply_may_name_slots_in_any_order() {
+    let server = TestServer::start().await;
+    let body = json!({"schema": {"inputs": ["b", "a?"], "output_params": ["z", "y"]}});
+    for created in [true, false] {
+        let applied = server.post("/v1/queues/jobs/apply", body.clone()).await.success();
+        assert_eq!((&applied["created"], &applied["changed"]), (&json!(created), &json!([])));
+    }
+    let other = json!({"schema": {"inputs": ["b", "a"], "output_params": ["z", "y"]}});
+    let detail = server.post("/v1/queues/jobs/apply", other).await.problem("queue_exists");
+    assert!(detail.contains("schema.inputs") && !detail.contains("output_params"), "{detail}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_policy_is_patched() {
     let server = TestServer::start().await;
     server.queue("jobs", json!({"max_retries": 1, "depth_limit": 5})).await;
