@@ -113,7 +113,8 @@ async fn put_schedule(
         created: put.created,
         changed: before.map_or_else(Vec::new, |before| schedule.changes_since(&before)),
         schedule,
-        notes: notes::absent_queue(app, &queue).await?,
+        // The schedule is stored, so a note that cannot be made is left out.
+        notes: notes::absent_queue(app, &queue).await.unwrap_or_default(),
     })
 }
 

@@ -66,8 +66,9 @@ pub(super) async fn submit(
     if let Some(Err(error @ OperationError::Refused(Refusal::QueueNotFound { .. }))) = answers.first() {
         return Err(error.clone().into());
     }
-    // After the submit: a group may be in the same batch.
-    let empty = notes::empty_groups(&app, awaited.values().map(String::as_str)).await?;
+    // After the submit: a group may be in the same batch. The items are durable, so notes that cannot be made are left out.
+    let empty = notes::empty_groups(&app, awaited.values().map(String::as_str)).await;
+    let empty = empty.unwrap_or_default();
     let noted = |index: usize, submitted: Submitted| {
         let note = awaited.get(&index).and_then(|group| empty.get(group)).cloned();
         Submitted { notes: note.into_iter().collect(), ..submitted }
