@@ -163,23 +163,61 @@ impl TokenCache {
         }
     }
 
-    /// Stores revocations that could not be stored before, reloads all cached tokens, and stores when they were last used.
+    /// Reloads all cached tokens, stores revocations that could not be stored before, and stores when tokens were last used. A step that
+    /// fails does not keep the others from their work.
     pub(super) async fn refresh(&self, broker: &Broker) -> Result<(), StoreError> {
+        let reloaded = self.reload(broker).await;
+        let stored = self.store_revocations(broker).await;
+        let recorded = self.record_use(broker).await;
+        let now = broker.now();
+        self.active.write().retain(|_, token| {
+            let idle = now.0.saturating_sub(token.used.load(Ordering::Relaxed));
+            idle < IDLE_MAX_MS || Arc::strong_count(token) > 1
+        });
+        reloaded.and(stored).and(recorded)
+    }
+
+    async fn store_revocations(&self, broker: &Broker) -> Result<(), StoreError> {
         for (id, at) in self.revocations.unstored(broker.now()) {
             self.store_revocation(broker, id, at).await?;
         }
-        let tokens: Vec<Arc<ActiveToken>> = self.active.read().values().cloned().collect();
-        for some in tokens.chunks(LOAD_BATCH) {
+        Ok(())
+    }
+
+    fn all(&self) -> Vec<Arc<ActiveToken>> {
+        self.active.read().values().cloned().collect()
+    }
+
+    /// Ends the cached tokens that are no longer valid, and confirms the others.
+    async fn reload(&self, broker: &Broker) -> Result<(), StoreError> {
+        let mut reloaded = Ok(());
+        for some in self.all().chunks(LOAD_BATCH) {
             let ids: Vec<TokenId> = some.iter().map(|token| token.record.id).collect();
-            let found = TokenStore::Broker(broker).find(&ids).await?;
+            let found = match TokenStore::Broker(broker).find(&ids).await {
+                Ok(found) => found,
+                Err(error) => {
+                    reloaded = Err(error);
+                    continue;
+                }
+            };
             let now = broker.now();
-            let mut used = Vec::new();
             for (token, found) in some.iter().zip(found) {
                 if found.is_none_or(|record| record.ended(now).is_some()) {
                     self.end(token.record.id);
-                    continue;
+                } else {
+                    token.confirmed.store(now.0, Ordering::Relaxed);
                 }
-                token.confirmed.store(now.0, Ordering::Relaxed);
+            }
+        }
+        reloaded
+    }
+
+    async fn record_use(&self, broker: &Broker) -> Result<(), StoreError> {
+        let tokens = self.all();
+        for some in tokens.chunks(LOAD_BATCH) {
+            let now = broker.now();
+            let mut used = Vec::new();
+            for token in some {
                 let (last, recorded) =
                     (token.used.load(Ordering::Relaxed), token.use_recorded.load(Ordering::Relaxed));
                 if last > recorded && now.0.saturating_sub(recorded) >= RECORD_USE_INTERVAL_MS {
@@ -191,13 +229,6 @@ impl TokenCache {
                 TokenStore::Broker(broker).record_use(&used, now).await?;
             }
         }
-        drop(tokens);
-        let now = broker.now();
-        let mut active = self.active.write();
-        active.retain(|_, token| {
-            let idle = now.0.saturating_sub(token.used.load(Ordering::Relaxed));
-            idle < IDLE_MAX_MS || Arc::strong_count(token) > 1
-        });
         Ok(())
     }
 }
@@ -283,7 +314,17 @@ mod tests {
         token.ended().await;
         assert!(matches!(tokens.cached(&secret, broker.now()), Some(TokenCheck::Ended(_))));
         assert!(matches!(tokens.load(&broker, &secret, broker.now()).await.unwrap(), TokenCheck::Ended(_)));
+        // A store that cannot write does not keep a token valid that another server has revoked.
+        let new = NewToken { name: "b".to_owned(), scopes: vec!["admin".to_owned()], ..NewToken::default() };
+        let elsewhere = TokenStore::Store(&store.store);
+        let (text, _) = elsewhere.create(new, [2; 32], broker.now()).await.unwrap();
+        let other = TokenSecret::parse(&text).unwrap();
+        let TokenCheck::Valid(token) = tokens.load(&broker, &other, broker.now()).await.unwrap() else {
+            panic!()
+        };
+        elsewhere.revoke(other.id, broker.now()).await.unwrap().unwrap();
         tokens.refresh(&broker).await.unwrap_err();
+        tokio::time::timeout(Duration::from_secs(60), token.ended()).await.expect("the refresh ends it");
         clock.advance(5000);
         store.guard.0.store(false, Ordering::Relaxed);
         tokens.refresh(&broker).await.unwrap();
