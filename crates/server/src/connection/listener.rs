@@ -4,7 +4,7 @@ use super::client_address::Peer;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -110,23 +110,24 @@ impl UnixSocket {
                 Ok(_) => return Err(io::Error::new(ErrorKind::AddrInUse, "a program listens on it")),
             },
         }
-        // Under another name until only the owner may connect. The rename replaces the old socket in one step.
-        let mut new = path.as_os_str().to_owned();
-        new.push(format!(".{}", std::process::id()));
-        let new = PathBuf::from(new);
+        // In a directory that only the owner can enter, until only the owner may connect. The rename replaces an old socket in one step.
+        let mut private = path.as_os_str().to_owned();
+        private.push(format!(".{}", std::process::id()));
+        let private = PathBuf::from(private);
+        let new = private.join("s");
+        // A server with the same process id may have been killed here.
+        drop((fs::remove_file(&new), fs::remove_dir(&private)));
+        fs::DirBuilder::new().mode(0o700).create(&private)?;
         let bound = bind_private(&new).and_then(|(listener, inode)| {
             fs::rename(&new, path)?;
             Ok(UnixSocket { listener, path: path.to_owned(), inode })
         });
-        bound.inspect_err(|_| drop(fs::remove_file(&new)))
+        drop((fs::remove_file(&new), fs::remove_dir(&private)));
+        bound
     }
 }
 
 fn bind_private(path: &Path) -> io::Result<(UnixListener, u64)> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok((listener, fs::symlink_metadata(path)?.ino()))
@@ -143,6 +144,8 @@ impl Drop for UnixSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[tokio::test]
     async fn a_unix_socket_is_private_and_replaces_only_one_that_no_program_listens_on() {
@@ -165,5 +168,30 @@ mod tests {
         fs::write(&path, "data").unwrap();
         assert_eq!(Listener::bind(&address).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&path).unwrap(), b"data");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_unix_socket_is_private_from_the_moment_when_it_can_be_reached() {
+        let directory = tempfile::tempdir().unwrap();
+        let (top, done) = (directory.path().to_owned(), Arc::new(AtomicBool::new(false)));
+        let stop = Arc::clone(&done);
+        let watcher = std::thread::spawn(move || {
+            let mut seen = 0;
+            while !stop.load(Ordering::Relaxed) {
+                for entry in fs::read_dir(&top).unwrap().flatten() {
+                    // It may be gone by now.
+                    let Ok(found) = entry.metadata() else { continue };
+                    assert_eq!(found.permissions().mode() & 0o077, 0, "{entry:?}");
+                    seen += 1;
+                }
+            }
+            seen
+        });
+        let address = ListenAddress::Unix(directory.path().join("socket"));
+        for _ in 0..2000 {
+            drop(Listener::bind(&address).await.unwrap());
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(watcher.join().unwrap() > 0);
     }
 }
