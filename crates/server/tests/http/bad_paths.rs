@@ -47,6 +47,7 @@ async fn invalid_item_ids_are_rejected() {
             let body = (method == Method::POST).then(|| json!({}));
             let detail = server.call(method, &format!("/v1/items/{id}{rest}"), body).await.problem("invalid");
             assert!(detail.len() < 1_000, "{detail}");
+            assert!(detail.contains(if id == "%FF" { "UTF-8" } else { "UUID" }), "{detail}");
         }
     }
 }

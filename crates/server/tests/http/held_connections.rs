@@ -92,3 +92,26 @@ async fn a_flood_of_pings_ends_the_connection() {
     drop(writer);
     server.get("/healthz").await.success();
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_connections_of_a_trusted_proxy_are_those_of_many_clients() {
+    let server = TestServer::start_with(|settings| {
+        settings.connections_max = 8;
+        settings.trusted_proxies.networks = vec!["127.0.0.2/32".parse().unwrap()];
+    })
+    .await;
+    let ask = async |from: &str| {
+        let mut stream = connect(from, server.address).await;
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        let mut answer = [0; 12];
+        let read = stream.read_exact(&mut answer).await;
+        (stream, read.is_ok() && answer == *b"HTTP/1.1 200")
+    };
+    let mut held = Vec::new();
+    for _ in 0..7 {
+        let (stream, answered) = ask("127.0.0.2").await;
+        assert!(answered, "a client has 6 of 8 seats, but a proxy is not one client");
+        held.push(stream);
+    }
+}

@@ -173,3 +173,17 @@ async fn a_wait_without_a_unit_that_may_mean_seconds_gets_a_note() {
         assert_eq!(receive(clear.clone()).await, Value::Null, "{clear}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receive_shows_the_lapses_and_the_ready_time_of_an_item() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({"visibility_timeout": "100ms", "backoff": "none"})).await;
+    server.submit("jobs", json!([{"delay": "200ms"}])).await;
+    let first = server.receive("jobs").await;
+    assert_eq!((&first["lapses"], &first["deliveries"]), (&json!(0), &json!(1)), "{first}");
+    // The worker is silent until the lease lapses.
+    let second = server.receive("jobs").await;
+    assert_eq!((&second["lapses"], &second["deliveries"]), (&json!(1), &json!(2)), "{second}");
+    let [created_at, ready_at] = ["created_at", "ready_at"].map(|name| first[name].as_str().unwrap());
+    assert!(ready_at > created_at, "{first}");
+}

@@ -419,3 +419,28 @@ async fn a_wait_hides_an_item_that_moved_to_a_queue_of_others() {
     let (waited, _) = tokio::join!(wait, fail);
     waited.problem("item_not_found");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_call_about_a_record_needs_a_right_on_its_key() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    for key in ["a%2F1", "b%2F1"] {
+        server.put(&format!("/v1/kv/{key}"), json!({"value": "1"})).await.success();
+    }
+    let (token, _) = server.token_for(&["kv:a/:read", "kv:b/:write"]).await;
+    let calls = json!([
+        {"verb": "get", "key": "a/1"},
+        {"verb": "get", "key": "b/1"},
+        {"verb": "set", "key": "a/1", "value": "2"},
+        {"verb": "increment", "key": "a/1"},
+        {"verb": "delete", "key": "a/1"},
+        {"verb": "set", "key": "b/1", "value": "2"},
+        {"verb": "delete", "key": "c"},
+    ]);
+    let answer = server.post_as(&token, "/v1/kv", json!({ "actions": calls })).await.success();
+    let code = |result: &Value| result["error"]["code"].as_str().unwrap_or("ok").to_owned();
+    let codes: Vec<String> = answer["results"].as_array().unwrap().iter().map(code).collect();
+    let no = "forbidden";
+    assert_eq!(codes, ["ok", no, no, no, no, "ok", no]);
+    assert_eq!(server.get("/v1/kv/a%2F1").await.success()["value"], "1");
+    assert_eq!(server.get("/v1/kv/b%2F1").await.success()["value"], "2");
+}

@@ -317,3 +317,16 @@ async fn any_header_gets_a_response() {
         raw.answer().await.unwrap().problem("unauthenticated");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_says_nothing_internal_without_a_token() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    for path in ["/healthz", "/readyz"] {
+        for headers in [&[][..], &[("authorization", "Bearer tow_1_00")]] {
+            let answer = server.send_as_is(Method::GET, path, headers, "").await.success();
+            assert_eq!(answer, json!({"status": "ok"}), "{path} {headers:?}");
+        }
+    }
+    let with_token = server.get("/healthz").await.success();
+    assert_eq!(with_token["version"], env!("CARGO_PKG_VERSION"));
+}
