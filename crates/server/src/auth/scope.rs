@@ -170,7 +170,7 @@ impl FromStr for Scope {
             Part::Whole => Pattern::everything(),
             Part::Prefix => Pattern::prefix(part)?,
             Part::Pattern if resource == Resource::Group => Pattern::of_text(part)?,
-            Part::Pattern => Pattern::of_names(part)?,
+            Part::Pattern => Pattern::of_names(part, resource)?,
         };
         Ok(Scope::Resource { resource, pattern, right })
     }
@@ -186,11 +186,12 @@ impl Pattern {
     }
 
     /// For names of queues and topics.
-    fn of_names(text: &str) -> Result<Pattern, String> {
+    fn of_names(text: &str, resource: Resource) -> Result<Pattern, String> {
         // With a letter in place of each star it must be a valid name.
         let filled = text.replace('*', "x");
         if text.len() > limits::QUEUE_NAME_BYTES_MAX || filled.parse::<QueueName>().is_err() {
-            return Err(format!("pattern {:?}: use a queue name, with * for any part of it", excerpt(text)));
+            let (shown, name) = (excerpt(text), resource.name());
+            return Err(format!("pattern {shown:?}: use a {name} name, with * for any part of it"));
         }
         Ok(Pattern(text.to_owned()))
     }
@@ -315,7 +316,7 @@ mod tests {
             ("a*a", &["aa", "aba"], &["a"]),
             ("**x**", &["x", "axb"], &["ab"]),
         ] {
-            let pattern = Pattern::of_names(pattern).unwrap();
+            let pattern = Pattern::of_names(pattern, Resource::Queue).unwrap();
             for name in yes {
                 assert!(pattern.matches(name), "{pattern:?} {name}");
             }
@@ -384,6 +385,11 @@ mod tests {
         ] {
             let error = text.parse::<Scope>().unwrap_err();
             assert!(error.contains("use"), "{text}: {error}");
+        }
+        for resource in ["queue", "topic"] {
+            let error = format!("{resource}:a b:{}", if resource == "queue" { "read" } else { "publish" });
+            let error = error.parse::<Scope>().unwrap_err();
+            assert!(error.contains(&format!("use a {resource} name")), "{error}");
         }
         let usage = "kv".parse::<Scope>().unwrap_err();
         for part in

@@ -19,6 +19,7 @@ pub(super) async fn filter(
     let (deliveries_min, deliveries_max) = range(query, "deliveries", ["deliveries_min", "deliveries_max"])?;
     let mut tags = pairs(query, "tag")?;
     tags.extend(query.one("type")?.map(|kind| ("type".to_owned(), kind)));
+    let (not_states, not_failures) = not_states(query)?;
     let error = query.one("error")?;
     if error.as_ref().is_some_and(String::is_empty) {
         return Err(invalid("error", "the text is empty; give the text to look for"));
@@ -40,12 +41,8 @@ pub(super) async fn filter(
             ready_before: query.time("ready_before")?,
             deliveries_min,
             deliveries_max,
-            not_states: query.all("not_state").iter().try_fold(StateSet::default(), |set, text| {
-                Ok::<_, ProblemResponse>(set.with(state_name("not_state", text)?))
-            })?,
-            not_failures: query.all("not_failure").iter().try_fold(FailureSet::default(), |set, text| {
-                Ok::<_, ProblemResponse>(set.with(failure_kind("not_failure", text)?))
-            })?,
+            not_states,
+            not_failures,
         },
         tags,
         tag_prefixes: prefixes(query, "tag_prefix")?,
@@ -126,6 +123,21 @@ fn state(query: &mut Query) -> Result<(Option<StateName>, Option<FailureKind>), 
         };
     }
     Ok((Some(state_name("state", &text)?), failure))
+}
+
+/// Parses the excluded states and kinds of failure. A kind of failure is also accepted as a state.
+fn not_states(query: &mut Query) -> Result<(StateSet, FailureSet), ProblemResponse> {
+    let (mut states, mut failures) = (StateSet::default(), FailureSet::default());
+    for text in query.all("not_state") {
+        match FailureKind::parse(&text) {
+            Some(kind) => failures = failures.with(kind),
+            None => states = states.with(state_name("not_state", &text)?),
+        }
+    }
+    for text in query.all("not_failure") {
+        failures = failures.with(failure_kind("not_failure", &text)?);
+    }
+    Ok((states, failures))
 }
 
 fn state_name(what: &'static str, text: &str) -> Result<StateName, ProblemResponse> {

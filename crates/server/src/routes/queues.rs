@@ -27,16 +27,18 @@ pub(super) async fn find(app: &App, queue: QueueName) -> Result<QueueView, Probl
     found.ok_or_else(|| Refusal::QueueNotFound { name: queue.to_string() }.into())
 }
 
+/// Whether the server creates queues, and this one for this client.
+pub(super) fn creates_queue(app: &App, caller: &Caller, queue: &QueueName) -> bool {
+    app.auto_create_queues && caller.may(queue, Right::Admin)
+}
+
 /// Creates a queue with the default policy if it does not exist, the server creates queues, and the client may create this one.
 pub(super) async fn create_if_absent(
     app: &App,
     caller: &Caller,
     queue: &QueueName,
 ) -> Result<(), ProblemResponse> {
-    if !app.auto_create_queues
-        || !caller.may(queue, Right::Admin)
-        || app.broker.store().queue(queue.clone()).await?.is_some()
-    {
+    if !creates_queue(app, caller, queue) || app.broker.store().queue(queue.clone()).await?.is_some() {
         return Ok(());
     }
     let create = Operation::CreateQueue {
@@ -165,7 +167,7 @@ pub(super) async fn apply(
         }
     };
     let planned = plan(&app, before, command).await?;
-    caller.check_target(planned.policy.dead_letter_queue.as_ref())?;
+    check_dead_letters(&caller, before, planned.policy.dead_letter_queue.as_ref())?;
     let changed = before
         .map_or_else(Vec::new, |before| SettingChange::between_policies(&before.policy, &planned.policy));
     let created = before.is_none();
@@ -179,6 +181,16 @@ pub(super) async fn apply(
         describe(&find(&app, queue).await?)
     };
     respond.with(&QueueApplied { created, changed, queue: shown })
+}
+
+/// To name another dead-letter queue takes the right to submit to it. To keep it does not.
+fn check_dead_letters(
+    caller: &Caller,
+    before: Option<&Queue>,
+    named: Option<&QueueName>,
+) -> Result<(), ProblemResponse> {
+    let kept = before.and_then(|queue| queue.policy.dead_letter_queue.as_ref());
+    caller.check_target(named.filter(|named| kept != Some(*named)))
 }
 
 /// The queue as a command would leave it. Refuses what the store would refuse.
@@ -224,7 +236,10 @@ pub(super) async fn change(
     DecodedBody(body, ..): DecodedBody<PatchQueue>,
 ) -> Result<Response, ProblemResponse> {
     let patch = Box::new(PolicyPatch::try_from(body.policy)?);
-    caller.check_target(patch.dead_letter_queue.as_ref().and_then(Option::as_ref))?;
+    if let Some(Some(named)) = &patch.dead_letter_queue {
+        let before = app.broker.store().queue(queue.clone()).await?.map(|view| view.queue);
+        check_dead_letters(&caller, before.as_ref(), Some(named))?;
+    }
     change_and_show(&app, respond, Operation::ChangePolicy { queue, patch }).await
 }
 

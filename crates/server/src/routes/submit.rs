@@ -1,6 +1,6 @@
 //! Submitting items.
 
-use super::queues::{create_if_absent, find};
+use super::queues::{create_if_absent, creates_queue, find};
 use super::{batch_results, notes, unexpected};
 use crate::app::App;
 use crate::auth::Caller;
@@ -49,16 +49,19 @@ pub(super) async fn submit(
     StoreError::check_size("items", count, limits::BATCH_MAX)?;
     let notes: Vec<String> = body.wait.iter().filter_map(|wait| wait.note("wait")).collect();
     let wait = body.wait.map_or(Ok(Duration::ZERO), |wait| check_wait("wait", wait.into_domain("wait")?))?;
-    create_if_absent(&app, &caller, &queue).await?;
     let span = app.traces.as_ref().and_then(|traces| traces.submit(&request_span, &queue, count));
     let trace = span.as_ref().map(SubmitSpan::trace).or_else(|| traces::of_headers(&headers));
     let (batch, invalid) =
         run_blocking_if_large(count * 64, || prepare(&queue, items, trace.map(Box::new), &caller));
     let awaited = awaited_groups(&batch);
     let answers = if batch.is_empty() {
-        find(&app, queue).await?;
+        // Nothing is submitted, so no queue is created either.
+        if !creates_queue(&app, &caller, &queue) {
+            find(&app, queue).await?;
+        }
         Vec::new()
     } else {
+        create_if_absent(&app, &caller, &queue).await?;
         app.broker.submit(&queue, batch, wait, || memory.wait()).await?
     };
     drop(span);

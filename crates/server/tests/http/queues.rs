@@ -192,6 +192,39 @@ async fn a_server_may_create_queues_at_their_first_submit() {
     let refused = server.post_as(&admin, "/v1/queues/new/items", submit).await.success();
     assert_eq!(refused["items"][0]["error"]["code"], "queue_closed", "a queue that exists stays as it is");
     server.get("/v1/queues/absent").await.problem("queue_not_found");
+    // A submit of nothing creates nothing.
+    let path = "/v1/queues/new-2/items";
+    assert_eq!(server.post_as(&admin, path, json!({"items": []})).await.success()["items"], json!([]));
+    let malformed = json!({"items": [{"priority": "high"}]});
+    let refused = server.post_as(&admin, path, malformed.clone()).await.success();
+    assert_eq!(refused["items"][0]["error"]["code"], "malformed_body");
+    server.post_as(&submitter, path, malformed).await.problem("queue_not_found");
+    server.get("/v1/queues/new-2").await.problem("queue_not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn to_keep_a_dead_letter_queue_takes_no_right_on_it() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    for name in ["failed", "other"] {
+        server.queue(name, json!({})).await;
+    }
+    server.queue("jobs", json!({"dead_letter_queue": "failed"})).await;
+    let (admin, _) = server.token_for(&["queue:jobs:admin"]).await;
+    let apply = async |policy: Value| {
+        server.post_as(&admin, "/v1/queues/jobs/apply", json!({ "policy": policy })).await
+    };
+    let patch =
+        async |policy: Value| server.call_as(&admin, Method::PATCH, "/v1/queues/jobs", Some(policy)).await;
+    for (number, kept) in [json!({}), json!({"dead_letter_queue": "failed"})].into_iter().enumerate() {
+        let mut policy = kept;
+        policy["max_retries"] = json!(number + 5);
+        apply(policy.clone()).await.success();
+        policy["max_retries"] = json!(number + 8);
+        patch(policy).await.success();
+    }
+    let other = json!({"dead_letter_queue": "other"});
+    apply(other.clone()).await.problem("forbidden");
+    patch(other).await.problem("forbidden");
 }
 
 #[tokio::test(flavor = "multi_thread")]
