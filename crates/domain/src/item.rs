@@ -523,6 +523,15 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    pub const ALL: [ErrorKind; 6] = [
+        ErrorKind::Failed,
+        ErrorKind::Retried,
+        ErrorKind::Lapsed,
+        ErrorKind::Unacknowledged,
+        ErrorKind::Expired,
+        ErrorKind::Cancelled,
+    ];
+
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

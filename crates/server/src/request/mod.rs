@@ -11,8 +11,8 @@ pub(crate) use body::DecodedBody;
 pub(crate) use body_stream::{BodyStream, Frames, broken_off, silent};
 pub(crate) use origin::reject_foreign_origin;
 pub(crate) use path::{
-    BufferPath, BulkActionPath, ChunkPath, GroupPath, ItemPath, KeyPath, QueuePath, SchedulePath, TokenPath,
-    TopicPath, VerbPath,
+    BULK_ACTIONS, BufferPath, BulkActionPath, ChunkPath, GroupPath, ItemPath, KeyPath, QueuePath,
+    SchedulePath, TokenPath, TopicPath, VerbPath,
 };
 pub(crate) use query::{NoQuery, Query, check_wait, invalid};
 pub(crate) use room::{BodyMemory, BodyRoom, SLOW_AFTER};

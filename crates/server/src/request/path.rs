@@ -62,7 +62,7 @@ path_parameters! {
     };
 }
 
-const BULK_ACTIONS: [&str; 6] = ["cancel", "redrive", "pause", "resume", "set-priority", "move"];
+pub(crate) const BULK_ACTIONS: [&str; 6] = ["cancel", "redrive", "pause", "resume", "set-priority", "move"];
 
 fn invalid(detail: String) -> ProblemResponse {
     ProblemResponse::new(Code::Invalid, detail)

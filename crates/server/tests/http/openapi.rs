@@ -122,17 +122,51 @@ fn answers_have_null_only_where_a_server_answers_null() {
 }
 
 #[test]
+fn a_field_that_a_request_must_have_is_required_and_has_no_default() {
+    let description = description();
+    for (schema, field) in [("PutSchedule", "queue"), ("NewToken", "name"), ("NewToken", "scopes")] {
+        let schema = &description["components"]["schemas"][schema];
+        assert!(schema["required"].as_array().unwrap().contains(&field.into()), "{schema}");
+        assert!(schema["properties"][field].get("default").is_none(), "{schema}");
+    }
+}
+
+#[test]
 fn constrained_text_has_its_names_or_its_pattern() {
     let description = description();
     let schemas = &description["components"]["schemas"];
-    for (schema, field) in [("PutSchedule", "overlap"), ("NewItem", "unique"), ("QueueShown", "state")] {
+    for (schema, field) in [
+        ("PutSchedule", "overlap"),
+        ("NewItem", "unique"),
+        ("QueueShown", "state"),
+        ("Problem", "code"),
+        ("ErrorBody", "code"),
+        ("ScheduleErrorShown", "code"),
+        ("ItemError", "kind"),
+        ("EventShown", "state"),
+        ("Health", "status"),
+        ("Readiness", "status"),
+    ] {
         assert!(schemas[schema]["properties"][field]["enum"].is_array(), "{schema}.{field}");
     }
-    for (schema, field) in [("Action", "lease"), ("PutSchedule", "queue"), ("SignPut", "hash")] {
+    for (schema, field) in [
+        ("Action", "lease"),
+        ("SignPut", "hash"),
+        ("PutSchedule", "queue"),
+        ("Action", "queue"),
+        ("HandOffBody", "queue"),
+        ("ReceivedItem", "queue"),
+        ("EventShown", "queue"),
+        ("OriginShown", "queue"),
+        ("PolicyBody", "dead_letter_queue"),
+    ] {
         assert!(schemas[schema]["properties"][field]["pattern"].is_string(), "{schema}.{field}");
     }
     for (method, path, operation) in operations(&description) {
         for parameter in operation.get("parameters").and_then(Value::as_array).into_iter().flatten() {
+            if ["failure", "view", "by", "action"].iter().any(|name| parameter["name"] == *name) {
+                assert!(parameter["schema"]["enum"].is_array(), "{method} {path}: {parameter}");
+            }
             if parameter["in"] == "path"
                 && ["queue", "schedule", "topic"].iter().any(|name| parameter["name"] == *name)
             {

@@ -2,8 +2,11 @@
 //! field has no default.
 
 use super::{JSON, json, reference, request_body};
+use crate::request::BULK_ACTIONS;
+use towline_api::CODES;
+use towline_domain::item::ErrorKind;
 use towline_domain::{BufferStateKind, EventKind, FailureKind, ItemState};
-use utoipa::openapi::path::ParameterIn;
+use utoipa::openapi::path::{Parameter, ParameterIn};
 use utoipa::openapi::schema::{ArrayItems, Components, Object, SchemaType, Type};
 use utoipa::openapi::{OneOfBuilder, OpenApi, RefOr, Schema};
 
@@ -18,7 +21,7 @@ const PATH_BYTES_MAX: [(&str, usize); 4] = [("queue", 255), ("schedule", 255), (
 /// The names that a field can have, by its schema.
 fn names() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     let item_states = || ItemState::ALL.map(ItemState::name).to_vec();
-    let failures = || FailureKind::ALL.map(FailureKind::name).to_vec();
+    let codes = || CODES.iter().map(|code| code.name()).collect();
     vec![
         ("ItemShown", "state", item_states()),
         ("ItemShown", "failure", failures()),
@@ -29,6 +32,13 @@ fn names() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
             EventKind::ALL.iter().filter(|kind| kind.is_public()).map(|kind| kind.name()).collect(),
         ),
         ("EventShown", "failure", failures()),
+        ("EventShown", "state", item_states()),
+        ("ItemError", "kind", ErrorKind::ALL.map(ErrorKind::name).to_vec()),
+        ("Problem", "code", codes()),
+        ("ErrorBody", "code", codes()),
+        ("ScheduleErrorShown", "code", codes()),
+        ("Health", "status", vec!["ok"]),
+        ("Readiness", "status", vec!["ok", "degraded"]),
         ("QueueShown", "state", QUEUE_STATES.to_vec()),
         ("ReceiveAnswer", "status", QUEUE_STATES.to_vec()),
         ("BufferShown", "state", BufferStateKind::ALL.map(BufferStateKind::name).to_vec()),
@@ -44,8 +54,32 @@ fn names() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     ]
 }
 
+fn failures() -> Vec<&'static str> {
+    FailureKind::ALL.map(FailureKind::name).to_vec()
+}
+
+/// The names that a parameter can have, by its name. Not those that have other forms too, as `state` has.
+fn parameter_names(parameter: &str) -> Option<Vec<&'static str>> {
+    Some(match parameter {
+        "failure" | "not_failure" => failures(),
+        "view" => vec!["full", "summary"],
+        "by" => vec!["hour", "day"],
+        "action" => BULK_ACTIONS.to_vec(),
+        _ => return None,
+    })
+}
+
+/// Fields without which a request is refused. The wire types have a default, so that the refusal can say what is missing.
+const REQUIRED: [(&str, &str); 3] = [("PutSchedule", "queue"), ("NewToken", "name"), ("NewToken", "scopes")];
+
 /// Text that has a form, by its schema.
-const PATTERNS: [(&str, &str, &str); 18] = [
+const PATTERNS: [(&str, &str, &str); 24] = [
+    ("Action", "queue", NAME),
+    ("EventShown", "queue", NAME),
+    ("HandOffBody", "queue", NAME),
+    ("OriginShown", "queue", NAME),
+    ("PolicyBody", "dead_letter_queue", NAME),
+    ("ReceivedItem", "queue", NAME),
     ("Action", "lease", LEASE),
     ("CancelRequest", "lease", LEASE),
     ("PauseRequest", "lease", LEASE),
@@ -89,6 +123,9 @@ pub(super) fn complete(openapi: &mut OpenApi) {
                 field.pattern = Some(pattern.to_owned());
             }
         }
+        for (schema, field) in REQUIRED {
+            require(components, schema, field);
+        }
         for result in ["Submitted", "Settled"] {
             split_result(components, result);
         }
@@ -100,17 +137,58 @@ pub(super) fn complete(openapi: &mut OpenApi) {
         for parameter in
             operations.into_iter().flatten().flat_map(|operation| operation.parameters.iter_mut().flatten())
         {
-            let RefOr::T(parameter) = parameter else { continue };
-            let max = PATH_BYTES_MAX.iter().find(|(name, _)| *name == parameter.name);
-            if let (ParameterIn::Path, Some(RefOr::T(Schema::Object(schema))), Some((_, max))) =
-                (&parameter.parameter_in, &mut parameter.schema, max)
-            {
-                (schema.min_length, schema.max_length) = (Some(1), Some(*max));
-                if parameter.name != "key" {
-                    schema.pattern = Some(NAME.to_owned());
-                }
+            if let RefOr::T(parameter) = parameter {
+                complete_parameter(parameter);
             }
         }
+    }
+}
+
+fn complete_parameter(parameter: &mut Parameter) {
+    let Some(RefOr::T(schema)) = &mut parameter.schema else { return };
+    if let (Some(names), Some(one)) = (parameter_names(&parameter.name), text_of(schema)) {
+        one.enum_values = Some(names.into_iter().map(serde_json::Value::from).collect());
+    }
+    if let (ParameterIn::Query, "queue", Some(one)) =
+        (&parameter.parameter_in, parameter.name.as_str(), text_of(schema))
+    {
+        one.pattern = Some(NAME.to_owned());
+    }
+    let max = PATH_BYTES_MAX.iter().find(|(name, _)| *name == parameter.name);
+    if let (ParameterIn::Path, Schema::Object(schema), Some((_, max))) =
+        (&parameter.parameter_in, schema, max)
+    {
+        (schema.min_length, schema.max_length) = (Some(1), Some(*max));
+        if parameter.name != "key" {
+            schema.pattern = Some(NAME.to_owned());
+        }
+    }
+}
+
+/// The schema of a text, or of the texts of a list.
+fn text_of(schema: &mut Schema) -> Option<&mut Object> {
+    match schema {
+        Schema::Object(text) => Some(text),
+        Schema::Array(list) => match &mut list.items {
+            ArrayItems::RefOrSchema(items) => match &mut **items {
+                RefOr::T(Schema::Object(text)) => Some(text),
+                _ => None,
+            },
+            ArrayItems::False => None,
+        },
+        _ => None,
+    }
+}
+
+fn require(components: &mut Components, schema: &str, field: &str) {
+    let Some(object) = object(components, schema) else { return };
+    if !object.required.iter().any(|required| required == field) {
+        object.required.push(field.to_owned());
+    }
+    match object.properties.get_mut(field) {
+        Some(RefOr::T(Schema::Object(text))) => text.default = None,
+        Some(RefOr::T(Schema::Array(list))) => list.default = None,
+        _ => {}
     }
 }
 
