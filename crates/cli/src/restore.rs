@@ -23,7 +23,7 @@ pub struct RestoreArgs {
 }
 
 pub fn run(args: &RestoreArgs, output: Output) -> Result<(), Failure> {
-    let bar = progress::bar(None);
+    let bar = progress::bar(backup::bytes_to_restore(&args.backup));
     let restored = backup::restore(&args.backup, &args.data, &mut |bytes| bar.inc(bytes));
     bar.finish_and_clear();
     let data = args.data.display();

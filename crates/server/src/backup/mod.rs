@@ -23,7 +23,7 @@ pub use archive::unpack;
 pub(crate) use archive::{Place, send};
 pub use check::{BackupCheck, check_backup};
 pub use copy::backup;
-pub use restore::restore;
+pub use restore::{bytes_to_restore, restore};
 
 use serde::{Deserialize, Serialize};
 use std::io;

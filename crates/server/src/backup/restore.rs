@@ -3,7 +3,7 @@
 use super::directory::{Directory, ListLine, checked};
 use super::{BackupError, BackupHeader, BackupSummary, LIST_FILE, VERSION};
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 use towline_embedded::META_FILE;
 
@@ -51,6 +51,21 @@ pub fn restore(
     }
 }
 
+/// How many bytes a restore of this backup copies. `None` if the list of the backup does not say so; then the restore says why.
+#[must_use]
+pub fn bytes_to_restore(backup: &Path) -> Option<u64> {
+    let mut list = File::open(backup.join(LIST_FILE)).ok()?;
+    let end = list.seek(SeekFrom::End(0)).ok()?;
+    list.seek(SeekFrom::Start(end.saturating_sub(LINE_BYTES_MAX))).ok()?;
+    let mut tail = Vec::new();
+    list.take(LINE_BYTES_MAX).read_to_end(&mut tail).ok()?;
+    let last = tail.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?;
+    match serde_json::from_slice(last).ok()? {
+        ListLine::End(totals) => Some(totals.bytes),
+        _ => None,
+    }
+}
+
 /// Reads the list of a backup line by line.
 pub(super) struct List<'a> {
     backup: &'a Path,
@@ -90,5 +105,28 @@ impl List<'_> {
             directory: self.backup.display().to_string(),
             problem: format!("a line of {LIST_FILE} does not read: {error}"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::BackupTotals;
+
+    #[test]
+    fn the_list_of_a_backup_says_how_much_there_is_to_restore() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(LIST_FILE);
+        assert_eq!(bytes_to_restore(directory.path()), None);
+        let line = |line: &ListLine| serde_json::to_string(line).unwrap() + "\n";
+        let header = line(&ListLine::Backup(BackupHeader { version: VERSION, buffers_elsewhere: None }));
+        let file = line(&ListLine::File { path: "a".to_owned(), bytes: 5, hash: "0".repeat(64) });
+        let end = line(&ListLine::End(BackupTotals { files: 3000, bytes: 15_000, hash: "0".repeat(64) }));
+        for (files, end, bytes) in
+            [(0, "", None), (3000, "", None), (0, &*end, Some(15_000)), (3000, &*end, Some(15_000))]
+        {
+            std::fs::write(&path, format!("{header}{}{end}", file.repeat(files))).unwrap();
+            assert_eq!(bytes_to_restore(directory.path()), bytes);
+        }
     }
 }

@@ -62,7 +62,8 @@ pub enum TransferError {
     #[error("the store already has {0}; import into an empty store")]
     NotEmpty(&'static str),
     #[error(
-        "the store already has tokens; import into a store without tokens, or export without --with-tokens"
+        "the store already has tokens, and those of the export have the same ids. A server that requires tokens has at least the token of \
+         this import. Export without --with-tokens and create new tokens, or stop the server and import with --data into a new directory"
     )]
     HasTokens,
     #[error(

@@ -61,3 +61,14 @@ async fn a_bad_line_is_named_and_the_server_goes_on() {
     }
     server.put("/v1/queues/jobs", json!({})).await.success();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_not_imported_into_a_server_that_requires_tokens() {
+    let server = TestServer::start_with_tokens(|_| {}).await;
+    let line = "{\"record\":{\"key\":\"towline/tokens\",\"value\":\"MQ==\"}}\n";
+    let import = server.send_bytes(Method::POST, "/v1/import", &[NDJSON], format!("{BEGIN}{line}")).await;
+    let detail = import.problem("store_not_empty");
+    for remedy in ["the token of this import", "without --with-tokens", "--data into a new directory"] {
+        assert!(detail.contains(remedy), "{detail}");
+    }
+}
