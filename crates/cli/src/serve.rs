@@ -111,7 +111,7 @@ fn greet(server: &Server) {
     let mut variables = Vec::new();
     let url = server.client_url();
     if url != format!("http://{}", towline_api::ADDRESS_DEFAULT) {
-        variables.push(format!("TOWLINE_URL={url}"));
+        variables.push(format!("TOWLINE_URL={}", quoted(&url)));
     }
     if let Some(files) = settings.tls_files() {
         let cert = std::path::absolute(&files.cert).unwrap_or(files.cert);

@@ -51,7 +51,7 @@ pub enum ServerError {
     Audit { path: PathBuf, error: io::Error },
     #[error(
         "this server requires tokens and the store has none; create the first one with \
-         `towline token create NAME --scope admin` and the same --data or --store"
+         `towline token create NAME --scope admin --out FILE` and the same --data or --store"
     )]
     NoTokens,
     #[error("cannot send spans: {0}")]
