@@ -207,7 +207,7 @@ fn a_filter_with_more_tags_than_an_item_can_have_is_refused() {
 fn a_smaller_value_replaces_a_larger_one_at_the_limit() {
     let directory = tempfile::tempdir().unwrap();
     // Clients may fill three quarters of it: 1000 bytes and the overhead of a record.
-    let options = Options { kv_bytes_max: 1344 + 4 * RECORD_OVERHEAD_BYTES / 3, ..options(64 << 10) };
+    let options = Options { kv_bytes_max: 1328 + 4 * RECORD_OVERHEAD_BYTES / 3, ..options(64 << 10) };
     let store = Embedded::open(directory.path(), options, clock()).unwrap();
     let set = |key: &str, bytes: usize| {
         let command = KvCommand::Set { value: vec![7; bytes].into(), ttl: None };
