@@ -1,4 +1,4 @@
-//! Measures the overhead of the process runner on `/bin/true` with one input and one output pipe:
+//! Measures the overhead of the process runner on `/bin/true` with one input and one output pipe, and the speed of its pipes:
 //! `cargo run --release -p towline-node --example launch_bench`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
@@ -23,6 +23,9 @@ struct Options {
     /// Launches at once.
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
+    /// MiB to copy through a command.
+    #[arg(long, default_value_t = 2048)]
+    stream_mib: usize,
 }
 
 fn main() {
@@ -85,25 +88,39 @@ async fn measure(options: &Options) {
         task.await.unwrap();
     }
     rate("through the runner", options.concurrency, each, now() - start);
+    stream(&*runner, options.stream_mib).await;
+}
+
+/// Copies bytes through the two pipes of a `cat`.
+async fn stream(runner: &dyn Runner, mib: usize) {
+    let mut launch = launch_of("stream".to_owned());
+    launch.command = ["/bin/sh", "-c", "cat < \"$IN_PIPE\" > \"$OUT_PIPE\""].map(str::to_owned).to_vec();
+    let start = now();
+    let mut running = runner.start(launch).await.unwrap();
+    let mut input = running.inputs.remove("in").unwrap();
+    let writing = tokio::spawn(async move {
+        let piece = vec![7; 1 << 20];
+        for _ in 0..mib {
+            input.write_all(&piece).await.unwrap();
+        }
+    });
+    let mut output = running.outputs.remove("out").unwrap();
+    let (mut piece, mut total) = (vec![0; 256 << 10], 0);
+    loop {
+        match output.read(&mut piece).await.unwrap() {
+            0 => break,
+            count => total += count,
+        }
+    }
+    writing.await.unwrap();
+    assert!(running.handle.wait().await.is_success());
+    assert_eq!(total, mib << 20);
+    let speed = mib as f64 / (now() - start).as_secs_f64();
+    println!("{:<24} {speed:>6.0} MiB/s through both pipes of `cat`", "stream");
 }
 
 async fn launch(runner: &dyn Runner, id: String) {
-    let mut running = runner
-        .start(Launch {
-            id,
-            image: None,
-            command: vec!["/bin/true".to_owned()],
-            args: Vec::new(),
-            environment: BTreeMap::new(),
-            inputs: vec!["in".to_owned()],
-            outputs: vec!["out".to_owned()],
-            files: Vec::new(),
-            limits: Limits::default(),
-            pull: PullPolicy::default(),
-            stop_grace: Duration::from_secs(1),
-        })
-        .await
-        .unwrap();
+    let mut running = runner.start(launch_of(id)).await.unwrap();
     let mut input = running.inputs.remove("in").unwrap();
     let mut output = running.outputs.remove("out").unwrap();
     let (_, read, exit) = tokio::join!(
@@ -113,6 +130,22 @@ async fn launch(runner: &dyn Runner, id: String) {
     );
     assert_eq!(read, 0);
     assert!(exit.is_success());
+}
+
+fn launch_of(id: String) -> Launch {
+    Launch {
+        id,
+        image: None,
+        command: vec!["/bin/true".to_owned()],
+        args: Vec::new(),
+        environment: BTreeMap::new(),
+        inputs: vec!["in".to_owned()],
+        outputs: vec!["out".to_owned()],
+        files: Vec::new(),
+        limits: Limits::default(),
+        pull: PullPolicy::default(),
+        stop_grace: Duration::from_secs(1),
+    }
 }
 
 fn spawn_and_wait() {
