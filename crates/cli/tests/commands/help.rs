@@ -48,6 +48,23 @@ fn help_of_the_groups() {
 }
 
 #[test]
+fn help_of_compute() {
+    for command in ["codespec", "run", "service", "trigger", "node"] {
+        insta::assert_snapshot!(command, help(&[command]));
+    }
+    for (command, verbs) in [
+        ("codespec", &["create"][..]),
+        ("run", &["create", "exec", "list", "logs", "wait", "cancel"]),
+        ("service", &["create", "scale", "logs"]),
+        ("trigger", &["create", "scale"]),
+    ] {
+        for verb in verbs {
+            insta::assert_snapshot!(format!("{command}_{verb}"), help(&[command, verb]));
+        }
+    }
+}
+
+#[test]
 fn help_of_tygers_commands() {
     for command in ["create", "submit", "receive", "watch"] {
         insta::assert_snapshot!(format!("queue_{command}"), help(&["queue", command]));
