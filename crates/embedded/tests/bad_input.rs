@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use towline_domain::ItemId;
 use towline_embedded::disk::RealDisk;
-use towline_embedded::{Embedded, Engine, salvage, verify};
+use towline_embedded::{Embedded, Engine, restore, salvage, verify};
 
 /// A closed store of at least four segments. The first half of its items is in sealed segments.
 fn several_segments(path: &Path) -> Vec<ItemId> {
@@ -247,15 +247,58 @@ fn a_copy_of_a_segment_under_another_name_is_refused() {
 
 #[test]
 fn a_missing_segment_is_refused() {
+    let (directory, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    several_segments(directory.path());
+    restore(directory.path(), backup.path()).unwrap();
+    for path in [directory.path(), backup.path()] {
+        let original = files(path);
+        let all = segments(path);
+        for (nth, file) in all.iter().enumerate() {
+            std::fs::remove_file(file).unwrap();
+            refuses(path, &["segment-0", "is missing", "towline doctor"]);
+            assert!(!verify(path).unwrap().is_whole(), "segment {nth}");
+            write_files(path, &original);
+        }
+    }
+}
+
+#[test]
+fn an_emptied_newest_segment_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let ids = several_segments(directory.path());
+    let saved = tempfile::tempdir().unwrap();
+    let original = files(directory.path());
+    let mut all = segments(directory.path());
+    // One segment, and then all but the oldest.
+    for count in 1..all.len() {
+        for content in [Vec::new(), vec![0; 100], vec![0; 64 << 10]] {
+            for file in all.iter().rev().take(count) {
+                std::fs::write(file, &content).unwrap();
+            }
+            refuses(directory.path(), &["segment-0", "is missing", "towline doctor"]);
+            assert!(!verify(directory.path()).unwrap().is_whole());
+            write_files(directory.path(), &original);
+        }
+    }
+    std::fs::remove_file(all.pop().unwrap()).unwrap();
+    let report = salvage(directory.path(), saved.path()).unwrap();
+    assert!(report.items < ids.len() as u64 && !report.findings.is_empty(), "{report:?}");
+}
+
+#[test]
+fn a_spare_segment_with_frames_and_no_header_is_refused_and_not_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     several_segments(directory.path());
-    let original = files(directory.path());
-    let all = segments(directory.path());
-    for file in &all[..all.len() - 1] {
-        std::fs::remove_file(file).unwrap();
-        refuses(directory.path(), &["segment-0", "is missing", "towline doctor"]);
-        write_files(directory.path(), &original);
-    }
+    // As if collection had emptied it, and both copies of its header were damaged then.
+    let old = segments(directory.path()).remove(0);
+    let mut bytes = std::fs::read(&old).unwrap();
+    bytes[..4096].fill(0);
+    let spare = directory.path().join("segment-00000077.log");
+    std::fs::write(&spare, bytes).unwrap();
+    refuses(directory.path(), &["segment-00000077.log", "both copies of its header are damaged", "older"]);
+    assert!(!verify(directory.path()).unwrap().is_whole());
+    std::fs::remove_file(&spare).unwrap();
+    open(directory.path());
 }
 
 #[test]

@@ -47,6 +47,7 @@ impl Engine {
         if let Err(error) = segment.write_header(&header, self.salt) {
             return Err(self.poison(&format!("{}: {error}", segment::file_name(segment.number))));
         }
+        self.link_newest()?;
         let sidecar = std::mem::take(&mut self.sidecar);
         if let Some(sealed) = self.log.back().and_then(|number| self.segments.get(number))
             && sealed.written_here
@@ -68,6 +69,19 @@ impl Engine {
         let in_use = SegmentInUse { header, end: HEADER_BYTES, last_frame, written_here: true, segment };
         self.segments.insert(in_use.segment.number, in_use);
         Ok(())
+    }
+
+    /// Says in the newest segment that the log goes on behind it. The next segment has a header, and no frame yet.
+    fn link_newest(&mut self) -> Result<(), StoreError> {
+        let newest = self.log.back().and_then(|number| self.segments.get(number));
+        let Some(newest) = newest else { return Ok(()) };
+        match newest.segment.write_link(&newest.header, self.salt) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let file = segment::file_name(newest.segment.number);
+                Err(self.poison(&format!("{file}: {error}")))
+            }
+        }
     }
 
     /// Makes spare segments once the active segment is half full, and has the next one filled.

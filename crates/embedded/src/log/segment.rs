@@ -14,6 +14,15 @@
 //! 64 size         u64
 //! 72 check        u32   CRC32C of the bytes before
 //! ```
+//!
+//! A link, in two more sectors, says that the log goes on in the segment of the next generation. The store writes it when that
+//! segment has its header and before it has a frame. So a log whose newest segment is missing is not taken for one that ends
+//! earlier. Stores that were written by older versions have no links.
+//! ```text
+//!  0 magic        8 bytes "TWNEXT\0\1"
+//!  8 next         u64   generation of the next segment; otherwise, the link is of an earlier use of the file
+//! 16 check        u32   CRC32C of the store's salt and of the bytes before
+//! ```
 
 use crate::error::OpenError;
 use crate::log::disk::{Disk, DiskFile, read_full, write_full};
@@ -27,6 +36,9 @@ pub const HEADER_BYTES: u64 = 4096;
 const COPY_AT: usize = 2048;
 const USED: usize = 76;
 const MAGIC: [u8; 8] = *b"TWSEG\0\0\x01";
+const LINKS_AT: [usize; 2] = [1024, 3072];
+const LINK_USED: usize = 20;
+const LINK_MAGIC: [u8; 8] = *b"TWNEXT\0\x01";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentHeader {
@@ -55,6 +67,24 @@ impl SegmentHeader {
         block[..USED].copy_from_slice(&copy);
         block[COPY_AT..COPY_AT + USED].copy_from_slice(&copy);
         block
+    }
+
+    /// The header of a segment that the log goes on behind.
+    pub fn encode_linked(&self, salt: u64) -> Vec<u8> {
+        let mut block = self.encode(salt);
+        for at in LINKS_AT {
+            block[at..at + LINK_USED].copy_from_slice(&self.link(salt));
+        }
+        block
+    }
+
+    fn link(&self, salt: u64) -> [u8; LINK_USED] {
+        let mut link = [0; LINK_USED];
+        link[..8].copy_from_slice(&LINK_MAGIC);
+        link[8..16].copy_from_slice(&(self.generation + 1).to_le_bytes());
+        let check = crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), &link[..16]);
+        link[16..].copy_from_slice(&check.to_le_bytes());
+        link
     }
 
     fn decode(bytes: &[u8], salt: u64) -> Option<SegmentHeader> {
@@ -121,6 +151,18 @@ const FILL_BYTES: u64 = 1 << 20;
 
 /// The damage of a segment that has data, but no valid header and no valid frame.
 pub const UNREADABLE: &str = "it has data, but no valid header and no valid frame";
+
+/// The damage of a segment whose frames show that it may belong to the log.
+pub const HEADLESS: &str = "both copies of its header are damaged";
+
+/// The damage of a segment whose frames are older than those of another segment.
+pub const HEADLESS_OLD: &str = "both copies of its header are damaged; its frames are older than the newest segment, so the \
+                                log may not need it: move this file out of the directory, and open the store again";
+
+/// The damage of a log whose newest segment is missing.
+pub fn missing_behind(header: &SegmentHeader) -> String {
+    format!("the log goes on behind it, and the segment of generation {} is missing", header.generation + 1)
+}
 
 pub fn file_name(number: u32) -> String {
     format!("segment-{number:08}.log")
@@ -227,6 +269,22 @@ impl Segment {
         self.sync()
     }
 
+    /// Says that the log goes on in the next segment, durably.
+    pub fn write_link(&self, header: &SegmentHeader, salt: u64) -> io::Result<()> {
+        for at in LINKS_AT {
+            self.write(&header.link(salt), at as u64)?;
+        }
+        self.sync()
+    }
+
+    /// Whether the log goes on in the next segment.
+    pub fn is_linked(&self, header: &SegmentHeader, salt: u64) -> io::Result<bool> {
+        let mut block = vec![0; HEADER_BYTES as usize];
+        read_full(&*self.file, &mut block, 0)?;
+        let link = header.link(salt);
+        Ok(LINKS_AT.iter().any(|&at| block[at..at + LINK_USED] == link))
+    }
+
     /// The first byte behind the header that is not zero. `None`: no frame was ever written to the file.
     pub fn first_byte_in_use(&self) -> io::Result<Option<u64>> {
         let (zeros, mut piece) = (vec![0; FILL_BYTES as usize], vec![0; FILL_BYTES as usize]);
@@ -279,7 +337,7 @@ mod tests {
             tail: 4,
             size: 1 << 20,
         };
-        let block = header.encode(42);
+        let block = header.encode_linked(42);
         assert_eq!(SegmentHeader::decode(&block, 42), Some(header));
         assert_eq!(SegmentHeader::decode(&block[COPY_AT..], 42), Some(header));
         assert_eq!(SegmentHeader::decode(&block, 43), None);

@@ -99,6 +99,7 @@ impl Recovered {
         let Some((file, header)) = newest else {
             return Err(OpenError::NoLog { directory: disk.directory() });
         };
+        reader.check_newest(file, &header)?;
         // Later frames have a newer tail than the segment header.
         let (tail, newest) = reader.tail(file, &header)?;
         let (used, unused): (Vec<_>, Vec<_>) =

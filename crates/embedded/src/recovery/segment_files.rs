@@ -27,9 +27,9 @@ impl LogReader<'_> {
         Ok(files)
     }
 
-    /// Refuses files of another store, renamed files, and a segment in use whose header is damaged.
+    /// Refuses files of another store, renamed files, and files with data and without a valid header.
     ///
-    /// A file without a valid header is not in use if it is blank, or if all its frames are older than the newest header.
+    /// A file without a valid header is a spare that was never used, if it is blank. Any other is not overwritten or removed.
     pub(super) fn check_headers(&self, files: &[SegmentFile]) -> Result<(), OpenError> {
         let newest = files.iter().filter_map(|file| file.header).map(|header| header.generation).max();
         for file in files {
@@ -46,21 +46,31 @@ impl LogReader<'_> {
                     if SegmentHeader::read_any(&*file.segment.file).map_err(error)?.is_some() {
                         return Err(self.damaged(&name, "it belongs to another store".to_owned()));
                     }
-                    // Most such files are spares that were never used, and blank.
                     if file.segment.first_byte_in_use().map_err(error)?.is_none() {
                         continue;
                     }
                     let bytes = SegmentBytes::read(&file.segment, file.size, Vec::new()).map_err(error)?;
-                    let Some(found) = bytes.newest_frame(self.checks) else {
-                        return Err(self.damaged(&name, segment::UNREADABLE.to_owned()));
+                    let what = match bytes.newest_frame(self.checks) {
+                        None => segment::UNREADABLE,
+                        Some(found) if newest.is_some_and(|newest| found.generation <= newest) => {
+                            segment::HEADLESS_OLD
+                        }
+                        Some(_) => segment::HEADLESS,
                     };
-                    let in_use = newest.is_none_or(|newest| found.generation > newest);
-                    if in_use {
-                        return Err(self.damaged(&name, "both copies of its header are damaged".to_owned()));
-                    }
+                    return Err(self.damaged(&name, what.to_owned()));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Refuses a log whose newest segment is missing.
+    pub(super) fn check_newest(&self, file: &SegmentFile, header: &SegmentHeader) -> Result<(), OpenError> {
+        let name = segment::file_name(header.number);
+        let linked = file.segment.is_linked(header, self.meta.salt);
+        match linked.map_err(|error| OpenError::io(self.disk, &name, error))? {
+            true => Err(self.damaged(&name, segment::missing_behind(header))),
+            false => Ok(()),
+        }
     }
 }

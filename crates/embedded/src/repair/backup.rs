@@ -131,7 +131,11 @@ impl Snapshot {
             // The frames may name an older tail. The log of the backup starts with its first segment.
             header.tail = first.header.generation;
         }
-        read_segment(&*self.disk, self.meta, pinned, header)
+        let block = match nth + 1 == self.pinned.len() {
+            true => header.encode(self.meta.salt),
+            false => header.encode_linked(self.meta.salt),
+        };
+        read_segment(&*self.disk, self.meta, pinned, &block)
     }
 
     fn copy(&self, target: &dyn Disk) -> Result<BackupReport, BackupError> {
@@ -176,7 +180,7 @@ fn read_segment(
     source: &dyn Disk,
     meta: Meta,
     pinned: &PinnedSegment,
-    header: SegmentHeader,
+    header: &[u8],
 ) -> Result<SnapshotFile, BackupError> {
     let from = segment::file_name(pinned.segment.number);
     let damaged = |byte, what: String| BackupError::Damaged {
@@ -203,6 +207,6 @@ fn read_segment(
         return Err(damaged(end.offset, format!("frame {} does not read", end.next_frame)));
     }
     let mut bytes = bytes.into_buffer();
-    bytes[..HEADER_BYTES as usize].copy_from_slice(&header.encode(meta.salt));
-    Ok(SnapshotFile { name: segment::file_name(header.number), bytes, frames, records: records_read })
+    bytes[..HEADER_BYTES as usize].copy_from_slice(header);
+    Ok(SnapshotFile { name: segment::file_name(pinned.segment.number), bytes, frames, records: records_read })
 }

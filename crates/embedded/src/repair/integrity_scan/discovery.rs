@@ -53,13 +53,15 @@ impl<'a> IntegrityScan<'a> {
         for file in headless {
             let generation = file.header.generation;
             if generation >= tail && !segments.contains_key(&generation) {
-                self.damaged(&file.name(), 0, "both copies of its header are damaged");
+                self.damaged(&file.name(), 0, segment::HEADLESS);
                 segments.insert(generation, file);
+            } else {
+                self.damaged(&file.name(), 0, segment::HEADLESS_OLD);
             }
         }
         let tail = self.tail(&segments)?.max(tail);
         self.log = segments.into_values().filter(|file| file.header.generation >= tail).collect();
-        self.find_missing(tail);
+        self.find_missing(tail)?;
         if self.log.is_empty() {
             self.damaged(META_FILE, 0, "no segment has a readable header: the log is missing or was emptied");
         }
@@ -119,7 +121,7 @@ impl<'a> IntegrityScan<'a> {
         Ok(frames.map(|(_, found)| found.tail).fold(newest.header.tail, u64::max))
     }
 
-    fn find_missing(&mut self, tail: u64) {
+    fn find_missing(&mut self, tail: u64) -> Result<(), OpenError> {
         let mut expected = tail;
         let mut missing = Vec::new();
         for file in &self.log {
@@ -139,6 +141,14 @@ impl<'a> IntegrityScan<'a> {
         for (name, what) in missing {
             self.damaged(&name, 24, what);
         }
+        if let Some(newest) = self.log.last() {
+            let (name, header) = (newest.name(), newest.header);
+            let linked = newest.segment.is_linked(&header, self.meta.salt);
+            if linked.map_err(|error| OpenError::io(self.disk, &name, error))? {
+                self.damaged(&name, 1024, segment::missing_behind(&header));
+            }
+        }
+        Ok(())
     }
 }
 
