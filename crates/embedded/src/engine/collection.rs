@@ -4,6 +4,7 @@
 //! the removal could be dropped before those records, and the item would reappear at the next opening.
 
 use crate::engine::Engine;
+use crate::index::references::{ReferenceCheck, Referenced};
 use crate::index::update::{IndexUpdate, ItemUpdate};
 use crate::log::disk::read_full;
 use crate::log::frame;
@@ -27,7 +28,12 @@ pub(crate) struct Collection {
     done: usize,
     /// For a planted bug: the heads when the frame was read.
     stale: Vec<(u64, Vec<u8>)>,
+    /// A segment without live bytes is not read. What is to be checked instead.
+    check: Option<ReferenceCheck>,
 }
+
+/// What a step of such a check costs of the bytes that one call carries forward.
+const CHECK_BYTES: usize = 16 << 10;
 
 impl Engine {
     /// Whether the log is larger than twice its live bytes and two more segments.
@@ -84,12 +90,18 @@ impl Engine {
             records_at: 0,
             done: 0,
             stale: Vec::new(),
+            check: nothing_lives.then_some(ReferenceCheck::QueuesAndTallies),
         });
         true
     }
 
     /// Carries some records forward. Returns whether the segment is done.
     fn step(&mut self, collection: &mut Collection, left: &mut usize) -> Result<bool, StoreError> {
+        if let Some(check) = collection.check.take() {
+            *left = left.saturating_sub(CHECK_BYTES);
+            collection.check = self.check_references(collection.segment.number, check)?;
+            return Ok(collection.check.is_none());
+        }
         if collection.done >= collection.records.len() {
             if collection.offset >= collection.end {
                 return Ok(true);
@@ -132,6 +144,18 @@ impl Engine {
             }
         }
         Ok(false)
+    }
+
+    /// Checks a part of the index: no record of a segment that counts as dead may be current. Returns what is left to check.
+    fn check_references(
+        &mut self,
+        number: u32,
+        check: ReferenceCheck,
+    ) -> Result<Option<ReferenceCheck>, StoreError> {
+        self.index.check_references(number, check).map_err(|Referenced(what)| {
+            let file = segment::file_name(number);
+            self.poison(&format!("no bytes of {file} count as live, but {what} has a record in it"))
+        })
     }
 
     /// Whether a record fits. On a full disk, the rest of the active segment is reserved for operations that end items.

@@ -129,3 +129,20 @@ fn wrong_live_bytes_stop_the_store_and_no_record_is_lost() {
         }
     }
 }
+
+#[test]
+fn a_segment_that_counts_as_dead_and_is_not_stops_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut engine = open(directory.path());
+    group(&mut engine, START, vec![create()]).unwrap();
+    group(&mut engine, START, (0..200).map(|_| submit(1000)).collect()).unwrap();
+    let items = engine.index.table.len();
+    for number in [engine.log[0], engine.log[1]] {
+        let live = i64::try_from(engine.index.live_bytes_of(number)).unwrap();
+        engine.index.miscount(number, -live);
+    }
+    let fault = group(&mut engine, START, vec![submit(1)]).expect_err("the store stops");
+    assert!(matches!(&fault, StoreError::Poisoned { cause } if cause.contains("count as live")), "{fault:?}");
+    drop(engine);
+    assert_eq!(open(directory.path()).index.table.len(), items);
+}

@@ -7,6 +7,7 @@ mod labels;
 mod membership;
 mod places;
 pub(crate) mod ready_queue;
+pub(crate) mod references;
 mod replay;
 pub(crate) mod table;
 mod tallies;

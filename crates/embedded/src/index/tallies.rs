@@ -50,6 +50,12 @@ impl Index {
         counted.is_some_and(|counted| counted.place == Some(place))
     }
 
+    /// Whether a segment has the latest record of a tally.
+    pub(super) fn has_tally_in(&self, segment: u32) -> bool {
+        let every = self.tallies.values().flat_map(BTreeMap::values).flat_map(HourTally::every);
+        every.filter_map(|(_, counted)| counted.place).any(|place| place.segment == segment)
+    }
+
     /// All tallies of all queues, in order.
     pub fn all_tallies(&self) -> Vec<(QueueId, TallyKey, Tally)> {
         let mut all = Vec::new();
