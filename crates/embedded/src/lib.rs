@@ -59,6 +59,7 @@ mod error;
 pub mod events;
 mod index;
 mod log;
+mod met_damage;
 mod options;
 pub mod outcome;
 pub mod plant;

@@ -130,7 +130,7 @@ impl Embedded {
         async {
             match self.ask(Query::Status).await? {
                 Found::Status(status) => {
-                    let damage = self.shared.damage().or(status.damage);
+                    let damage = self.shared.damage.first().or(status.damage);
                     Ok(Status { damage, ..status })
                 }
                 _ => Err(StoreError::Closed),
@@ -166,12 +166,10 @@ impl Embedded {
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Notes damage that a read found, for the status.
+    /// Notes damage that a read found, for the status and the log.
     fn noted<T>(&self, read: Result<T>) -> Result<T> {
         read.inspect_err(|fault| {
-            if matches!(fault, StoreError::Corrupt { .. }) {
-                self.shared.note_damage(fault.to_string());
-            }
+            self.shared.damage.note(fault);
         })
     }
 
@@ -212,7 +210,9 @@ impl Store for Embedded {
             let bytes = outcomes.iter().map(Outcome::bytes).sum();
             let (reader, shared) = (self.reader, self.shared.clone());
             let finish = move || {
-                let mut damage = |fault: StoreError| shared.note_damage(fault.to_string());
+                let mut damage = |fault: StoreError| {
+                    shared.damage.note(&fault);
+                };
                 outcomes.into_iter().map(|outcome| outcome.finish(&reader, &mut damage)).collect()
             };
             Ok(Updated { answers: self.readers.read(bytes, finish).await?, effects })
@@ -315,7 +315,7 @@ impl Store for Embedded {
             match self.ask(Query::Events(start)).await? {
                 Found::Events(Some(range)) => {
                     let page = self.read_events(range, limit.clamp(1, limits::EVENTS_PAGE_MAX)).await;
-                    page.map(Events::Page).inspect_err(|fault| self.shared.note_damage(fault.to_string()))
+                    self.noted(page).map(Events::Page)
                 }
                 Found::Events(None) => Ok(Events::Gone),
                 _ => Err(StoreError::Closed),
@@ -346,7 +346,7 @@ impl Store for Embedded {
         async {
             match self.ask(Query::StoreMetrics).await? {
                 Found::StoreMetrics(mut metrics) => {
-                    metrics.damages += self.shared.damages();
+                    metrics.damages += self.shared.damage.count();
                     Ok(metrics.with_clock(self.clock.state()))
                 }
                 _ => Err(StoreError::Closed),

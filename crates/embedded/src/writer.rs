@@ -7,12 +7,13 @@
 use crate::engine::{Chore, Engine};
 use crate::log::disk::Disk;
 use crate::log::segment::{self, Segment, SegmentHeader};
+use crate::met_damage::MetDamage;
 use crate::options::Durability;
 use crate::outcome::{CallOutcome, Found, Query};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use futures::channel::oneshot;
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use towline_store::{Clock, Operation, StoreError};
@@ -52,35 +53,16 @@ pub(crate) struct Shared {
     pub(crate) syncs: AtomicU64,
     pub(crate) waiting_bytes: AtomicUsize,
     poisoned: Mutex<Option<String>>,
-    damage: Mutex<Option<String>>,
-    damages: AtomicU64,
+    pub(crate) damage: MetDamage,
 }
 
 impl Shared {
     fn poison(&self, cause: String) {
-        if let Ok(mut poisoned) = self.poisoned.lock() {
-            poisoned.get_or_insert(cause);
-        }
-    }
-
-    /// Records damage that a reader found.
-    pub(crate) fn note_damage(&self, what: String) {
-        self.damages.fetch_add(1, Ordering::Relaxed);
-        if let Ok(mut damage) = self.damage.lock() {
-            damage.get_or_insert(what);
-        }
-    }
-
-    pub(crate) fn damage(&self) -> Option<String> {
-        self.damage.lock().ok().and_then(|damage| damage.clone())
-    }
-
-    pub(crate) fn damages(&self) -> u64 {
-        self.damages.load(Ordering::Relaxed)
+        self.poisoned.lock().get_or_insert(cause);
     }
 
     fn poisoned(&self) -> Option<String> {
-        self.poisoned.lock().ok().and_then(|poisoned| poisoned.clone())
+        self.poisoned.lock().clone()
     }
 }
 
