@@ -5,6 +5,7 @@ mod rig;
 
 use futures::executor::block_on;
 use rig::*;
+use std::path::Path;
 use std::time::Duration;
 use towline_domain::ItemId;
 use towline_store::Store;
@@ -26,13 +27,26 @@ fn wait_until_stable(what: &str, look: impl Fn() -> u64) -> u64 {
     panic!("{what} keep changing");
 }
 
+/// Whether the last frame of the newest segment has no records. The log has not been collected.
+fn ends_with_mark(path: &Path) -> bool {
+    let bytes = std::fs::read(segments(path).pop().unwrap()).unwrap();
+    let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).unwrap();
+    let (mut at, mut last) = (4096, None);
+    while at + 64 <= bytes.len() && bytes[at..at + 4] == *b"TWF1" {
+        last = Some(word(at + 4));
+        at += (64 + word(at + 4) as usize).next_multiple_of(8);
+    }
+    last == Some(0)
+}
+
 #[test]
 fn reads_write_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = new_store(directory.path());
     submit(&store, "item");
     // The store marks the end of the log once.
-    let frames = wait_until_stable("frames", || status(&store).frames);
+    wait_until("the log ends with a mark", || ends_with_mark(directory.path()));
+    let frames = status(&store).frames;
     let syncs = store.syncs();
     for _ in 0..20 {
         std::thread::sleep(QUIET);
