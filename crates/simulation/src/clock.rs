@@ -1,6 +1,6 @@
 //! The clock of a simulated machine: virtual, and it may be set back.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 use towline_domain::Timestamp;
 use towline_store::{Clock, SteadyTime};
@@ -25,7 +25,7 @@ impl SimClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Machine> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub fn pass(&self, millis: u64) {
