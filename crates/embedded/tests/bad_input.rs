@@ -253,8 +253,8 @@ fn a_missing_segment_is_refused() {
     for path in [directory.path(), backup.path()] {
         let original = files(path);
         let all = segments(path);
-        for nth in 0..all.len() {
-            std::fs::remove_file(&all[nth]).unwrap();
+        for (nth, file) in all.iter().enumerate() {
+            std::fs::remove_file(file).unwrap();
             refuses(path, &["segment-0", "is missing", "towline doctor"]);
             assert!(!verify(path).unwrap().is_whole(), "segment {nth}");
             write_files(path, &original);
