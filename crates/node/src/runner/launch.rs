@@ -79,6 +79,13 @@ impl Launch {
         }
         for file in &self.files {
             check_name("file", &file.name)?;
+            // The directory has these names already.
+            if file.name == "work" || file.name.ends_with(".pipe") {
+                return Err(StartError::Invalid(format!(
+                    "the private file {:?} has a name of the runner's own; choose another",
+                    file.name
+                )));
+            }
         }
         self.check_variables()?;
         self.check_nul()?;
@@ -91,7 +98,8 @@ impl Launch {
     }
 
     fn check_variables(&self) -> Result<(), StartError> {
-        if let Some(name) = self.environment.keys().find(|name| name.is_empty() || name.contains('=')) {
+        let names = self.environment.keys().chain(self.files.iter().map(|file| &file.variable));
+        if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
             return Err(StartError::Invalid(format!(
                 "the environment variable {name:?} has no valid name; use letters, digits and `_`"
             )));

@@ -1,6 +1,6 @@
 //! Commands that cannot be started: a clear error, and nothing left.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, first_line};
 use std::fs;
 use towline_node::runner::{Launch, Limits, PrivateFile, StartError};
 
@@ -46,13 +46,20 @@ pub async fn a_launch_that_is_wrong(fixture: &Fixture) {
     let message =
         refusal(fixture, Launch { files: vec![file], inputs: vec!["a".to_owned()], ..whole() }).await;
     assert!(message.contains("A_PIPE"), "{message}");
+    for (name, variable) in [("work", "T"), ("a.pipe", "T"), ("t", "A=B")] {
+        let file = PrivateFile { name: name.to_owned(), contents: Vec::new(), variable: variable.to_owned() };
+        let message = refusal(fixture, Launch { files: vec![file], ..whole() }).await;
+        assert!(message.contains(name) || message.contains(variable), "{message}");
+    }
     let limits = Limits { memory_bytes: Some(1000), ..Limits::default() };
     let message = refusal(fixture, Launch { limits, ..whole() }).await;
     assert!(message.contains("1000 bytes"), "{message}");
     let message = refusal(fixture, Launch { args: vec!["a\0b".to_owned()], ..whole() }).await;
     assert!(message.contains("NUL"), "{message}");
 
-    let running = fixture.start(Launch { id: "twice".to_owned(), ..fixture.script("sleep 1000") }).await;
+    let first = fixture.script("echo ready; sleep 1000");
+    let mut running = fixture.start(Launch { id: "twice".to_owned(), ..first }).await;
+    assert_eq!(first_line(&mut running).await, "ready\n");
     let error = fixture.refused(Launch { id: "twice".to_owned(), ..whole() }).await;
     assert!(matches!(error, StartError::Invalid(_)), "{error:?}");
     assert!(error.to_string().contains("\"twice\""), "{error}");
