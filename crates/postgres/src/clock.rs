@@ -1,7 +1,8 @@
 //! The store's clock: that of the database, or an injected one.
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use towline_domain::Timestamp;
 use towline_store::{Clock, ClockNotice, ClockState, SteadyTime};
@@ -26,7 +27,8 @@ impl std::fmt::Debug for Time {
 
 /// **Invariant:** the time never goes back, not even after a restart, because `sessions` stores the time of the latest batch.
 ///
-/// If the database's clock is behind that time, the time goes on at half speed, by the clock of this server.
+/// If the database's clock is behind that time, the time goes on at half speed, by the clock of this server. If it is far ahead,
+/// the time follows in steps.
 #[derive(Debug)]
 pub(crate) struct SteadyClock {
     time: Time,
@@ -66,14 +68,12 @@ impl SteadyClock {
     fn at(at: Instant, time: Time, reading: Timestamp, latest: Timestamp) -> SteadyClock {
         let wall = Duration::from_millis(reading.0);
         let mut database = Reading { at, wall, time: SteadyTime::new(wall) };
-        if latest > reading {
-            database.time.resume(latest);
-        }
+        database.time.resume(latest);
         SteadyClock { time, latest: AtomicU64::new(latest.0), database: Mutex::new(database) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Reading> {
-        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+        self.database.lock()
     }
 
     /// The time of an injected clock; `None` if the database's clock decides.
@@ -91,12 +91,12 @@ impl SteadyClock {
 
     fn present_at(&self, at: Instant) -> Option<Timestamp> {
         let mut database = self.lock();
-        if database.time.state().ahead_ms <= 0 {
+        if database.time.state().ahead_ms == 0 {
             return None;
         }
         let wall = database.wall + at.saturating_duration_since(database.at);
         let now = database.follow(at, wall);
-        (database.time.state().ahead_ms > 0).then(|| self.monotonic(now))
+        (database.time.state().ahead_ms != 0).then(|| self.monotonic(now))
     }
 
     /// The latest time that it returned.
@@ -163,6 +163,22 @@ mod tests {
         assert_eq!(clock.present_at(after(1)), None);
         assert_eq!(clock.steady_at(after(2), Timestamp(S + 700_000)), Timestamp(S + 700_000));
         assert_eq!(clock.latest(), Timestamp(S + 700_000));
+    }
+
+    #[test]
+    fn a_start_far_behind_the_database_s_clock_takes_a_step() {
+        const DAY: u64 = 86_400_000;
+        let (start, years) = (instant(), 3650 * DAY);
+        let clock = SteadyClock::at(start, Time::Database, Timestamp(S + years), Timestamp(S));
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(clock.state().steps_cut, 1);
+        assert_eq!(clock.steady_at(after(1), Timestamp(S + years + 1000)), Timestamp(S + 30 * DAY + 1000));
+        // Statements that look for what is due use that time, too.
+        assert_eq!(clock.present_at(after(2)), Some(Timestamp(S + 30 * DAY + 2000)));
+        // The next reading is right again.
+        assert_eq!(clock.steady_at(after(3), Timestamp(S + 3000)), Timestamp(S + 30 * DAY + 2500));
+        let new = SteadyClock::at(start, Time::Database, Timestamp(S), Timestamp(0));
+        assert_eq!(new.steady_at(after(1), Timestamp(S + 1000)), Timestamp(S + 1000), "a new store");
     }
 
     #[test]

@@ -15,6 +15,14 @@ fn execute(sql: &str) {
     RUNTIME.block_on(async { connect(&SHARED.config()).await.unwrap().batch_execute(sql).await.unwrap() });
 }
 
+/// The time of the latest batch.
+fn latest_of(schema: &str) -> i64 {
+    RUNTIME.block_on(async {
+        let client = connect(&SHARED.config()).await.unwrap();
+        client.query_one(&format!("SELECT max(decided_at) FROM {schema}.sessions"), &[]).await.unwrap().get(0)
+    })
+}
+
 fn refusal(config: &Config, schema: &str) -> String {
     match open(config, schema, Time::Database) {
         Err(StoreError::Unavailable { cause }) => cause,
@@ -85,6 +93,24 @@ fn the_time_goes_on_although_the_clock_is_behind_the_latest_batch() {
         !leases(&run(&store, receive_call("jobs", 1, seed(0, call)))).is_empty()
     });
     assert!(lapsed, "the store's time stands still");
+}
+
+#[test]
+fn one_reading_years_ahead_at_a_start_costs_a_step() {
+    const YEARS: i64 = 10 * 365 * 86_400_000;
+    let schema = new_schema();
+    let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    run(&store, create("jobs", Policy::default())).unwrap();
+    drop(store);
+    // As if the clock were ten years ahead now.
+    execute(&format!("UPDATE {schema}.sessions SET decided_at = decided_at - {YEARS} WHERE decided_at > 0"));
+    let latest = latest_of(&schema);
+    let store = open(&SHARED.config(), &schema, Time::Database).unwrap();
+    run(&store, submit("jobs", "work")).unwrap();
+    let metrics = block_on(Store::metrics(&store)).unwrap();
+    assert!(metrics.clock.steps_cut == 1 && metrics.clock.ahead_ms < -YEARS / 2, "{:?}", metrics.clock);
+    let step = latest_of(&schema) - latest;
+    assert!((30 * 86_400_000..31 * 86_400_000).contains(&step), "the stored time went on by {step} ms");
 }
 
 #[test]

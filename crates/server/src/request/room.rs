@@ -5,9 +5,10 @@
 //! never keep fast ones waiting. Submits that wait for room in a full queue hold at most a quarter of the memory.
 
 use crate::response::ProblemResponse;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use towline_api::Code;
@@ -68,7 +69,7 @@ impl BodyRoom {
     }
 
     fn slow(&self) -> MutexGuard<'_, SlowBodies> {
-        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slow.lock()
     }
 
     /// Cuts slow bodies until this many units are free, the oldest first. Cuts none if that would not free enough.

@@ -181,6 +181,22 @@ async fn every_metric_of_an_alert_exists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn metrics_show_damage_and_the_clock() {
+    let server = TestServer::start().await;
+    server.queue("jobs", json!({})).await;
+    let ids = server.submit("jobs", json!([{"payload_text": "a payload to be damaged"}])).await;
+    let seen = figures(&server).await;
+    assert_eq!((seen["towline_store_damaged"], seen["towline_clock_steps_cut_total"]), (0.0, 0.0));
+    // Its store is new, so it has the machine's time.
+    assert!(seen["towline_clock_ahead_seconds"].abs() < 60.0, "{seen:?}");
+    let show = format!("/v1/items/{}?fields=payload", ids[0]);
+    server.get(&show).await.success();
+    server.damage_log(b"a payload to be damaged");
+    server.get(&show).await.problem("damaged");
+    assert_eq!(figures(&server).await["towline_store_damaged"], 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metrics_show_the_room_on_the_disks() {
     let server = TestServer::start().await;
     let seen = figures(&server).await;

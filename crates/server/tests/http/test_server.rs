@@ -7,6 +7,7 @@ use hyper_util::client::legacy::{Client as Http, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -252,6 +253,20 @@ impl TestServer {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         std::fs::write(&path, bytes).unwrap();
+    }
+
+    /// Changes the first of these bytes in the log of the embedded store.
+    pub fn damage_log(&self, what: &[u8]) {
+        let files = std::fs::read_dir(self.directory.path().join("data")).unwrap();
+        let segments = files.map(|entry| entry.unwrap().path());
+        for path in segments.filter(|path| path.extension().is_some_and(|extension| extension == "log")) {
+            let bytes = std::fs::read(&path).unwrap();
+            if let Some(at) = bytes.windows(what.len()).position(|window| window == what) {
+                let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+                return file.write_all_at(&[!what[0]], at as u64).unwrap();
+            }
+        }
+        panic!("no segment contains {:?}", String::from_utf8_lossy(what));
     }
 
     /// Submits items and returns their ids. All must be accepted.
