@@ -32,12 +32,16 @@ const WITH_BODY: [(&str, &str); 3] = [
     ("413", "The body, or something in it, is too large."),
     ("415", "The content type is missing, or it is neither JSON nor MessagePack."),
 ];
-const NOT_FOUND: [(&str, &str); 5] = [
+const NOT_FOUND: [(&str, &str); 9] = [
     ("/v1/queues/{queue}", "The queue does not exist."),
     ("/v1/items/{id}", "The item does not exist."),
     ("/v1/schedules/{schedule}", "The schedule does not exist."),
     ("/v1/buffers/{id}", "The buffer does not exist."),
     ("/v1/tokens/{id}", "The token does not exist."),
+    ("/v1/codespecs/{codespec}", "The codespec does not exist."),
+    ("/v1/runs/{id}", "The run does not exist."),
+    ("/v1/services/{service}", "The service does not exist."),
+    ("/v1/triggers/{trigger}", "The trigger does not exist."),
 ];
 
 const TOKEN: &str = "`tow_<id>_<secret>`, if the server requires tokens. Each route names the scope it requires, with the \

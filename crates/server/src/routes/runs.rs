@@ -29,6 +29,7 @@ use towline_compute::RunQuery;
     ),
     responses(
         (status = 200, description = "A page. A page with few or no entries may still have a `next` page.", body = RunPage),
+        (status = 404, description = "The trigger does not exist."),
     ))]
 pub(super) async fn list(
     State(app): State<App>,

@@ -43,6 +43,21 @@ fn example(operation: &str) -> Option<Value> {
         "fail_buffer" => json!({"writer": WRITER, "reason": "the scanner is off"}),
         "sign_put_chunk" => json!({"writer": WRITER, "length": 4096, "hash": CHAIN, "chain": CHAIN}),
         "sign_get_chunk" => json!({"expires_in": "15m"}),
+        "put_codespec" => {
+            json!({"codespec": {"command": ["sh", "-c", "sort $IN_PIPE > $OUT_PIPE"], "buffers": {"inputs": ["in"], "outputs": ["out"]}}})
+        }
+        "create_run" => json!({"codespec": "sort", "buffers": {"in": ITEM}, "timeout": "1h"}),
+        "cancel_run" => json!({"reason": "no longer needed"}),
+        "create_run_log" => json!({"lease": LEASE}),
+        "put_service" => json!({"codespec": "resizer", "replicas": 2, "queues": {"requests": "images"}}),
+        "scale_service" => json!({"replicas": {"min": 1, "max": 8, "per_replica": 100}}),
+        "put_trigger" => {
+            json!({"codespec": "sort", "input_queue": "names", "concurrency": 4, "output_queues": [{"queue": "sorted", "mapping": {"data": "out"}}]})
+        }
+        "scale_trigger" => json!({"concurrency": 8}),
+        "beat_node" => {
+            json!({"instance": "5c0ffee0", "pool": "default", "runner": "process", "slots": 16, "holds": [ITEM], "version": "0.1.0"})
+        }
         "adopt_chunk" => json!({"writer": WRITER}),
         _ => return None,
     })
