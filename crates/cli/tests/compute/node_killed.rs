@@ -64,7 +64,7 @@ fn a_killed_node_leaves_no_process_and_another_takes_over() {
     let shown = server.json(&["run", "show", &run]);
     assert_eq!((text(&shown, "node"), &shown["attempt"]), ("second", &2.into()), "{shown}");
     assert_eq!(server.ok(&["buffer", "read", text(&shown["buffers"], "out")]), "done");
-    // A node that is told to stop gives its work back at once, and leaves nothing either.
+    // A node that gets SIGTERM gives its work back at once, and leaves no process either.
     crate::rig::signal(second.id(), rustix::process::Signal::TERM);
     second.wait().unwrap();
     until("it is so", || processes(&mark) == 0);

@@ -120,7 +120,7 @@ async fn begin(
     }
 }
 
-/// For processes whose output nobody reads.
+/// Reads and drops what a process writes.
 pub(super) async fn discard_both(stdout: OutputPipe, stderr: OutputPipe) {
     tokio::join!(discard(stdout), discard(stderr));
 }

@@ -52,7 +52,7 @@ pub struct NodeOptions {
     pub cli: Option<PathBuf>,
 }
 
-/// A node. [`Node::run`] works until it is told to stop.
+/// A node. [`Node::run`] works until its `stop` completes.
 #[derive(Clone)]
 pub struct Node(Arc<Shared>);
 

@@ -64,7 +64,7 @@ pub(super) struct Process {
     pub(super) session: i32,
     /// The environment with which the process was started, if this user may read it.
     environ: Vec<u8>,
-    /// Opened before the rest was read: when the process id has a new owner, a signal through it reaches nobody.
+    /// Opened before the rest was read: when the process id has a new owner, a signal through it has no effect.
     descriptor: OwnedFd,
 }
 

@@ -15,7 +15,7 @@ const PIPE_BYTES: usize = 1 << 20;
 
 /// Reads what the command writes, until the command has ended and the pipe is empty.
 ///
-/// The command waits while nobody reads. Read in pieces of 64 KiB or more.
+/// The command waits while its output is not read. Read in pieces of 64 KiB or more.
 #[derive(Debug)]
 pub struct OutputPipe {
     receiver: Receiver,

@@ -169,7 +169,7 @@ impl Prepared {
         let child = match spawned.child().await {
             Ok(child) => child,
             Err(error) => {
-                // Nobody waits if the runtime is shutting down.
+                // If the runtime is shutting down, no task waits.
                 let _ = spawn_blocking(move || drop(directory)).await;
                 return Err(StartError::Other(format!("cannot start the node's shim: {error}")));
             }

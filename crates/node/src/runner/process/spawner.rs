@@ -52,7 +52,7 @@ fn run(orders: &Receiver<Order>, lifeline: &Arc<Lifeline>) {
         let child = command.spawn().and_then(|process| Child::new(process, Arc::clone(lifeline)));
         // Closes the writing ends of the command's pipes, so that their ends can be seen.
         drop(command);
-        // A child that nobody waits for is killed by its drop.
+        // A child whose start was given up is killed by its drop.
         let _ = reply.send(child);
     }
 }
