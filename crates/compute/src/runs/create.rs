@@ -20,7 +20,8 @@ use towline_domain::{BufferId, BufferStateKind, Millis, QueueName, Refusal, Slot
 const TIMEOUT_MAX: Millis = Millis::days(30);
 
 impl Compute {
-    pub async fn create_run(&self, new: NewRun) -> Result<RunShown> {
+    /// Creates a run. Says whether it is new: the same idempotency key gives the first run again.
+    pub async fn create_run(&self, new: NewRun) -> Result<(RunShown, bool)> {
         check_tags(&new.tags)?;
         let timeout =
             new.timeout.clone().map_or(Ok(RUN_TIMEOUT_DEFAULT), |span| span.into_domain("timeout"))?;
@@ -37,7 +38,7 @@ impl Compute {
         check_command(&body, &new.env, &params, false)?;
         let queue = self.pool(&pool).await?;
         if let Some(stored) = self.run_with_key(&queue, new.idempotency_key.as_deref()).await? {
-            return self.same_run(&stored, &new, &reference).await;
+            return Ok((self.same_run(&stored, &new, &reference).await?, false));
         }
         let (inputs, outputs) = self.given_buffers(&body, &new.buffers).await?;
         let mut spec = RunSpec {
@@ -115,7 +116,7 @@ impl Compute {
         }
     }
 
-    async fn submit_run(&self, queue: QueueName, new: &NewRun, spec: &RunSpec) -> Result<RunShown> {
+    async fn submit_run(&self, queue: QueueName, new: &NewRun, spec: &RunSpec) -> Result<(RunShown, bool)> {
         let mut tags = new.tags.clone();
         tags.insert(tag::CODESPEC.to_owned(), spec.codespec.clone());
         let mut run: Submission = submission(Kind::Run, tags, spec)?;
@@ -129,14 +130,14 @@ impl Compute {
         run.body.idempotency_key = new.idempotency_key.clone();
         run.body.inputs = slots(&spec.inputs)?;
         match self.submit(queue.clone(), run).await {
-            Ok((id, _)) => self.run(id).await,
+            Ok((id, created)) => Ok((self.run(id).await?, created)),
             // Another call with this key came first.
             Err(OperationError::Refused(Refusal::KeyConflict { key, id })) => {
                 let Some(stored) = self.item(id, WHOLE).await? else {
                     return Err(Refusal::KeyConflict { key, id }.into());
                 };
                 self.delete_outputs(spec).await;
-                self.same_run(&stored, new, &spec.codespec).await
+                Ok((self.same_run(&stored, new, &spec.codespec).await?, false))
             }
             Err(error) => Err(error.into()),
         }

@@ -61,6 +61,7 @@ pub(super) async fn list(
 /// With an `idempotency_key`, repeating the same call returns the first run.
 #[utoipa::path(post, path = "/v1/runs", operation_id = "create_run", tag = "compute", security(("token" = ["compute:admin"])), request_body = NewRun,
     responses(
+        (status = 200, description = "The run exists already: it has the same idempotency key.", body = RunShown),
         (status = 201, description = "The run.", body = RunShown, headers(("location" = String, description = "The path of the run"))),
         (status = 400, description = "The run is not valid."),
         (status = 404, description = "The codespec or a buffer does not exist."),
@@ -72,9 +73,11 @@ pub(super) async fn create(
     respond: Responder,
     DecodedBody(body, ..): DecodedBody<NewRun>,
 ) -> Result<Response, ProblemResponse> {
-    let run = app.compute.create_run(body).await?;
+    let (run, created) = app.compute.create_run(body).await?;
     let mut response = respond.with(&run)?;
-    *response.status_mut() = StatusCode::CREATED;
+    if created {
+        *response.status_mut() = StatusCode::CREATED;
+    }
     if let Ok(path) = HeaderValue::try_from(format!("/v1/runs/{}", run.id)) {
         response.headers_mut().insert(LOCATION, path);
     }

@@ -274,9 +274,10 @@ async fn every_example_is_a_well_formed_request() {
             .replace("{id}", "01a1dfc8-fd66-7000-8000-000754550388");
         // A name of its own for each, so that the examples do not meet.
         let name = operation["operationId"].as_str().unwrap();
-        let path = ["{schedule}", "{topic}", "{key}", "{group}"]
-            .iter()
-            .fold(path, |path, parameter| path.replace(parameter, name));
+        let path =
+            ["{schedule}", "{topic}", "{key}", "{group}", "{codespec}", "{service}", "{trigger}", "{node}"]
+                .iter()
+                .fold(path, |path, parameter| path.replace(parameter, name));
         let method = method.to_uppercase().parse().unwrap();
         let answer = server.call(method, &path, Some(example.clone())).await;
         if !answer.status.is_success() {
