@@ -106,7 +106,7 @@ impl Compute {
     /// Creates the buffer for the log of the delivery under this lease, and answers its id.
     pub async fn create_log(&self, id: ItemId, lease: Option<Text<LeaseToken>>) -> Result<String> {
         let found = self.item(id, FieldSet::HEADS).await?;
-        let head = found.ok_or(Refusal::ItemNotFound { id })?.item.head;
+        let head = found.ok_or_else(|| ComputeError::RunNotFound { id: id.to_string() })?.item.head;
         let held = head
             .lease()
             .is_some_and(|held| matches!(&lease, Some(Text::Good(token)) if *token == held.token));

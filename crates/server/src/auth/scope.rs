@@ -286,10 +286,16 @@ impl Access {
 
     /// The right on buffers whose ids the client knows.
     pub(crate) fn buffer_by_id(&self, right: Right) -> bool {
-        self.has(Resource::Buffers, "", right)
-            || right != Right::Delete
-                && (self.has(Resource::Buffers, "", Right::Use)
-                    || self.has(Resource::Compute, "", Right::Node))
+        let uses = right != Right::Delete && self.has(Resource::Buffers, "", Right::Use);
+        uses || self.is_node() || self.has(Resource::Buffers, "", right)
+    }
+
+    /// Whether the client is a node: only the right itself counts.
+    fn is_node(&self) -> bool {
+        let is = |scope: &Scope| {
+            matches!(scope, Scope::Resource { resource: Resource::Compute, right: Some(Right::Node), .. })
+        };
+        self.0.iter().any(is)
     }
 
     /// What a node may do.
