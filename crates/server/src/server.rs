@@ -178,7 +178,7 @@ impl Server {
         self.run_beside(|stop| async { drop(stop.await) }).await
     }
 
-    /// Like [`Server::run`], with a companion that needs the server. On a signal the companion is told to stop, and the server
+    /// Like [`Server::run`], with a companion that needs the server. On a signal, the companion gets the message to stop, and the server
     /// stops after it.
     pub async fn run_beside<F: Future<Output = ()> + Send + 'static>(
         self,

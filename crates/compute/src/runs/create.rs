@@ -19,6 +19,21 @@ use towline_domain::{BufferId, BufferStateKind, Millis, QueueName, Refusal, Slot
 
 const TIMEOUT_MAX: Millis = Millis::days(30);
 
+/// The numbers of a run, in their ranges.
+#[derive(Clone, Copy)]
+struct Numbers {
+    priority: i16,
+    max_retries: Option<u32>,
+}
+
+impl Numbers {
+    fn of(new: &NewRun) -> Result<Numbers> {
+        let retries = |retries| in_range("max_retries", retries, limits::RETRIES_MAX);
+        let max_retries = new.max_retries.map(retries).transpose()?;
+        Ok(Numbers { priority: small("priority", new.priority.unwrap_or(0))?, max_retries })
+    }
+}
+
 impl Compute {
     /// Creates a run. Says whether it is new: the same idempotency key gives the first run again.
     pub async fn create_run(&self, new: NewRun) -> Result<(RunShown, bool)> {
@@ -30,6 +45,7 @@ impl Compute {
             return Err(ComputeError::invalid("timeout", message));
         }
         check_params(&new.params)?;
+        let numbers = Numbers::of(&new)?;
         let name = name_of_inline(&new.codespec);
         let Resolved { reference, body } =
             self.resolve(new.codespec.clone(), &name, CodespecKind::Job).await?;
@@ -52,11 +68,7 @@ impl Compute {
             timeout_ms: timeout.0,
         };
         self.create_outputs(&mut spec).await?;
-        let submitted = self.submit_run(queue, &new, &spec).await;
-        if submitted.is_err() {
-            self.delete_outputs(&spec).await;
-        }
-        submitted
+        self.submit_run(queue, &new, &spec, numbers).await
     }
 
     /// The buffers by input and by output parameter, which exist.
@@ -116,16 +128,18 @@ impl Compute {
         }
     }
 
-    async fn submit_run(&self, queue: QueueName, new: &NewRun, spec: &RunSpec) -> Result<(RunShown, bool)> {
+    async fn submit_run(
+        &self,
+        queue: QueueName,
+        new: &NewRun,
+        spec: &RunSpec,
+        numbers: Numbers,
+    ) -> Result<(RunShown, bool)> {
         let mut tags = new.tags.clone();
         tags.insert(tag::CODESPEC.to_owned(), spec.codespec.clone());
         let mut run: Submission = submission(Kind::Run, tags, spec)?;
-        run.priority = small("priority", new.priority.unwrap_or(0))?;
-        let retries = new
-            .max_retries
-            .map(|retries| in_range("max_retries", retries, limits::RETRIES_MAX))
-            .transpose()?;
-        run.overrides.max_retries = retries;
+        run.priority = numbers.priority;
+        run.overrides.max_retries = numbers.max_retries;
         run.overrides.unique = new.idempotency_key.as_ref().map(|_| Unique::WhileExists);
         run.body.idempotency_key = new.idempotency_key.clone();
         run.body.inputs = slots(&spec.inputs)?;
@@ -139,6 +153,11 @@ impl Compute {
                 self.delete_outputs(spec).await;
                 Ok((self.same_run(&stored, new, &spec.codespec).await?, false))
             }
+            Err(OperationError::Refused(refusal)) => {
+                self.delete_outputs(spec).await;
+                Err(refusal.into())
+            }
+            // The run may exist, and then it needs its outputs.
             Err(error) => Err(error.into()),
         }
     }

@@ -130,7 +130,7 @@ impl Compute {
         self.trigger(name).await
     }
 
-    /// Deletes a trigger. Its runs are stopped, and their items go back to the queue.
+    /// Deletes a trigger. Runs under way are finished, and items that wait stay in the queue.
     pub async fn delete_trigger(&self, name: &str) -> Result<()> {
         let seen = self.trigger_record(name).await?;
         if !self.trigger_records().replace(name, Some(seen.bytes), None).await? {

@@ -79,7 +79,7 @@ pub(super) async fn scale(
     respond.with(&app.compute.scale_trigger(&name, body.concurrency).await?)
 }
 
-/// Delete a trigger. Its runs are stopped, and their items go back to the queue.
+/// Delete a trigger. Runs under way are finished, and items that wait stay in the queue.
 #[utoipa::path(delete, path = "/v1/triggers/{trigger}", operation_id = "delete_trigger", tag = "compute", security(("token" = ["compute:admin"])),
     params(("trigger" = String, Path)),
     responses(
